@@ -26,7 +26,6 @@ from .export.bundle import Bundle, export_bundle
 from .export.expressing import Kind
 from .export.stack import choose_configuration
 from .export.whole import check_free, write_whole
-from .gate.baseline import new_baseline
 from .gate.decision import not_comparable
 from .gate.weighing import Allowed
 from .launch.port import Event, Launcher, RunResult
@@ -408,18 +407,6 @@ def gate(
         return found
     reason = "The script was edited while it was measured: rounds of two versions tell nothing. Run the gate again."
     return not_comparable(reason, found.reference, (), found.environment)
-
-
-def baseline_from(found: Gate, bundle: Bundle, spec: StudySpec, before: GateBaseline | None) -> GateBaseline:
-    """Return what a gate measured, as the baseline of later gates; ``before`` is the baseline so far."""
-    return new_baseline(
-        found,
-        configuration=bundle.configuration.key,
-        script_name=Path(spec.script).name,
-        script_sha256=spec.script_sha256(),
-        arguments=spec.arguments,
-        before=before,
-    )
 
 
 @contextmanager

@@ -141,7 +141,7 @@ def gate(
     options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..export.bundle import read_bundle
-    from ..gate.baseline import LEAST_ROUNDS, why_no_baseline, write_baseline
+    from ..gate.baseline import LEAST_ROUNDS, new_baseline, why_no_baseline, write_baseline
     from ..gate.weighing import Allowed
     from ..machine.host import check_platform
     from ..records.chosen import choice_settings
@@ -206,7 +206,7 @@ def gate(
         if why_not := why_no_baseline(found):
             console.print(f"The baseline stays as it was: {why_not}.", markup=False, soft_wrap=True)
         else:
-            write_baseline(Path(baseline), pipeline.baseline_from(found, read, spec, before))
+            write_baseline(Path(baseline), new_baseline(found, key, spec, before))
             console.print(f"Baseline written to {baseline}", markup=False, soft_wrap=True)
     if EXITS[found.answer]:
         raise typer.Exit(EXITS[found.answer])

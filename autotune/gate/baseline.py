@@ -12,6 +12,7 @@ from ..records.codec import dumps, loads
 from ..records.environment import Environment, device_differences
 from ..records.gate import GATE_VERSION, Gate, GateBaseline, Reference
 from ..records.stack import Stack
+from ..records.study import StudySpec
 from ..records.words import joined
 
 _AGAIN = "`autotune gate BUNDLE SCRIPT --update-baseline --baseline FILE` writes one"
@@ -91,32 +92,24 @@ def write_baseline(path: Path, baseline: GateBaseline) -> None:
         ) from error
 
 
-def new_baseline(
-    gate: Gate,
-    *,
-    configuration: str,
-    script_name: str,
-    script_sha256: str,
-    arguments: tuple[str, ...],
-    before: GateBaseline | None = None,
-) -> GateBaseline:
-    """Return what this sitting measured, as the baseline of later ones."""
+def new_baseline(gate: Gate, configuration: str, spec: StudySpec, before: GateBaseline | None = None) -> GateBaseline:
+    """Return what this sitting measured, as the baseline of later ones; what was simulated before may hold."""
     assert gate.reading is not None
     assert gate.environment is not None
+    script_sha256 = spec.script_sha256()
+    is_same = before is not None and (before.script_sha256, before.arguments) == (script_sha256, spec.arguments)
     return GateBaseline(
         version=GATE_VERSION,
         autotune=__version__,
         taken_on=dt.datetime.now(dt.UTC).date().isoformat(),
         configuration=configuration,
-        script_name=script_name,
+        script_name=Path(spec.script).name,
         script_sha256=script_sha256,
         environment=gate.environment,
         setting=gate.reading,
         script=gate.script_reading,
-        arguments=arguments,
-        graph=before.graph
-        if before and (before.script_sha256, before.arguments) == (script_sha256, arguments)
-        else None,
+        arguments=spec.arguments,
+        graph=before.graph if before is not None and is_same else None,
     )
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from ..errors import PredictionError
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
-from ..records.environment import Environment
-from ..records.facts import Facts, PrecisionFacts
+from ..records.facts import Facts
 from ..records.outcome import Measured
 from .course import Course
 from .formulas import Formula
@@ -40,19 +39,12 @@ class Prediction:
 class Predictor:
     """Predicts configurations of one script.
 
-    Args:
-        facts: what discovery found.
-        environment: where the configurations are to run; None for where discovery ran.
-        precision: what they are to run in; None for what discovery found.
-
     Raises:
         PredictionError: the facts have no graphs, or were calibrated with another torch, device or number of threads,
             or with an error of more than 10 %, or 35 % where the engine fuses operators.
     """
 
-    def __init__(
-        self, facts: Facts, environment: Environment | None = None, precision: PrecisionFacts | None = None
-    ) -> None:
+    def __init__(self, facts: Facts) -> None:
         calibration = facts.calibration
         if calibration is None or calibration.error is None or not facts.graphs:
             undescribed = facts.undescribed
@@ -71,8 +63,7 @@ class Predictor:
                 f"simulated, and more than {most:.0%} is no prediction",
                 hint="trials measure it",
             )
-        own = precision or facts.precision
-        here = environment or facts.environment
+        own, here = facts.precision, facts.environment
         for what, there, wanted in (
             ("torch", calibration.torch, here.torch),
             ("device", calibration.device_name, here.device_name),

@@ -31,12 +31,12 @@ def script_sha256(script: str, arguments: Sequence[str] = (), folder: str = ".")
     return digest.hexdigest()
 
 
-def script_file(script: str, module: str, arguments: Sequence[str], folder: str = ".") -> Path | None:
+def script_file(script: str, module: str, arguments: Sequence[str]) -> Path | None:
     """The file of what is trained, links resolved: behind a launcher the script that it starts, None if not found."""
     if module or not _is_launcher(script):
         return Path(script).resolve()
     title = script_title(script, module, arguments)
-    path = Path(folder) / title
+    path = Path(title)
     return path.resolve() if title != script and path.is_file() else None
 
 

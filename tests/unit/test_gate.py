@@ -26,6 +26,7 @@ from autotune.gate.markdown import render_markdown
 from autotune.gate.weighing import Allowed, GateRound, judge_loss, weigh
 from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, GraphReading, PastGate, Reading
 from autotune.records.outcome import Died, OutOfMemory, ScriptError
+from autotune.records.study import StudySpec
 from autotune.report.gates import gate_table
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 
@@ -287,14 +288,15 @@ def test_a_file_that_is_no_baseline_of_this_setting_is_refused(text, message, tm
     assert raised.value.hint
 
 
-def test_what_a_gate_measured_is_a_later_ones_baseline():
-    made = new_baseline(
-        gate_of(stored(399.0, 401.0, 400.5)),
-        configuration=KEY,
-        script_name="x.py",
-        script_sha256="f",
-        arguments=("-x",),
-    )
+@pytest.fixture
+def spec(tmp_path):
+    (tmp_path / "train.py").write_text("train()")
+    return StudySpec(str(tmp_path / "train.py"))
+
+
+def test_what_a_gate_measured_is_a_later_ones_baseline(spec):
+    made = new_baseline(gate_of(stored(399.0, 401.0, 400.5)), KEY, spec)
+    assert made.script_name == "train.py"
     assert made.setting == Reading((399.0, 401.0, 400.5), (900 * MIB,) * 3)
     assert made.script is None
     assert (made.configuration, made.environment) == (KEY, ENVIRONMENT)
@@ -305,10 +307,9 @@ def test_what_a_gate_measured_is_a_later_ones_baseline():
     [({}, True), ({"script_sha256": "other"}, False), ({"arguments": ("--hidden", "4096")}, False)],
     ids=["the same script", "it was edited", "other arguments"],
 )
-def test_what_was_simulated_of_the_same_script_stays_in_a_new_baseline(changes, is_kept):
-    before = dataclasses.replace(BASELINE, graph=GRAPHS)
-    same = {"configuration": KEY, "script_name": "train.py", "script_sha256": "abc", "arguments": ()}
-    made = new_baseline(gate_of(stored(400.0, 401.0, 399.0)), **(same | changes), before=before)
+def test_what_was_simulated_of_the_same_script_stays_in_a_new_baseline(changes, is_kept, spec):
+    before = dataclasses.replace(BASELINE, graph=GRAPHS, **{"script_sha256": spec.script_sha256()} | changes)
+    made = new_baseline(gate_of(stored(400.0, 401.0, 399.0)), KEY, spec, before)
     assert made.graph == (GRAPHS if is_kept else None)
 
 

@@ -357,7 +357,7 @@ def test_a_calibration_that_failed_says_why() -> None:
 )
 def test_another_torch_device_or_number_of_threads_is_refused(change: dict[str, object], named: str) -> None:
     with pytest.raises(PredictionError, match=named):
-        Predictor(PREDICTABLE, replace(PREDICTABLE.environment, **change))
+        Predictor(replace(PREDICTABLE, environment=replace(PREDICTABLE.environment, **change)))
 
 
 def test_what_the_self_check_shows_to_be_far_off_is_refused() -> None:
@@ -368,7 +368,7 @@ def test_what_the_self_check_shows_to_be_far_off_is_refused() -> None:
 
 def test_another_data_type_is_refused() -> None:
     with pytest.raises(PredictionError, match="data type"):
-        Predictor(PREDICTABLE, precision=PrecisionFacts("float32"))
+        Predictor(replace(PREDICTABLE, precision=PrecisionFacts("float32")))
 
 
 def test_what_cannot_be_known_is_refused() -> None:

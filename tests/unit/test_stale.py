@@ -52,16 +52,18 @@ def test_a_file_that_cannot_be_read_is_left_out(tmp_path: Path) -> None:
     assert source_files([tmp_path / "gone.py", pipe], tmp_path) == ()
 
 
-def test_the_script_is_found_behind_a_launcher_and_in_its_package(tmp_path: Path) -> None:
+def test_the_script_is_found_behind_a_launcher_and_in_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script, program, inner = tmp_path / "train.py", tmp_path / "torchrun", tmp_path / "package/inner"
     inner.mkdir(parents=True)
     for path in (script, program, inner / "train.py", inner / "__main__.py"):
         path.write_text("")
-    folder = str(tmp_path)
+    monkeypatch.chdir(tmp_path)
     assert script_file(str(script), "", ()) == script
-    assert script_file(str(program), "", ("--standalone", "train.py", "other.py"), folder) == script
-    assert script_file(str(program), "", ("-m", "package.inner.train"), folder) is None
-    assert script_file(str(inner / "train.py"), "package.inner.train", ("train.py",), folder) == inner / "train.py"
+    assert script_file(str(program), "", ("--standalone", "train.py", "other.py")) == script
+    assert script_file(str(program), "", ("-m", "package.inner.train")) is None
+    assert script_file(str(inner / "train.py"), "package.inner.train", ("train.py",)) == inner / "train.py"
     assert source_root(script, "") == tmp_path
     assert source_root(inner / "train.py", "package.inner.train") == tmp_path
     assert source_root(inner / "__main__.py", "package.inner") == tmp_path
