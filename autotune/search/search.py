@@ -22,7 +22,6 @@ from ..verdict.aim import Aim
 from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
 from . import optuna_trials
 from .cost.ground import Ground
-from .cost.model import Expected
 from .knowledge import Knowledge, with_rounds
 from .observation import Origin
 from .proposal import plans_first, propose
@@ -185,11 +184,6 @@ class Search:
             else:
                 least = max((one.samples_per_s for one in knowledge.feasible), default=0.0)
             return (1 - _DRIFT) * least or None
-
-    def expect(self, configurations: Sequence[Configuration]) -> list[Expected]:
-        """Say what is expected of configurations, by what is known so far."""
-        with self._lock:
-            return self._knowledge().model.expect(configurations)
 
     def _believed(self) -> Believed:
         with self._lock:
