@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
 
 
+Unstored = tuple[Outcome, Environment | None]
+"""What a trial came to, and where, as long as it is not in the database."""
+
+
+def nothing_unstored(trial: Trial) -> Unstored | None:  # noqa: ARG001
+    """Nothing is known of a trial but what is in the database."""
+    return None
+
+
 class Study(Protocol):
     """One study. Every writing method has committed when it returns.
 
@@ -116,8 +125,11 @@ class Study(Protocol):
     def release(self, number: int) -> None:
         """Give back a running trial of this process that was not reached: its configuration is enqueued again."""
 
-    def recover(self) -> tuple[Trial, ...]:
+    def recover(self, unstored: Callable[[Trial], Unstored | None] = nothing_unstored) -> tuple[Trial, ...]:
         """Fail the running trials whose owner is dead and enqueue their configurations again; give those trials.
+
+        Those of which ``unstored`` knows the outcome, as its owner could not store it, are finished with that instead,
+        and not listed.
 
         Exactly once for each trial, however many processes do this at the same time, and wherever an earlier attempt
         was cut off. Trials that Optuna gave out to a dead process which had not begun them are enqueued again too, and

@@ -23,7 +23,7 @@ from ..records.study import Repeat, StudyRecord, StudySpec, Trial, Verdict
 from . import optuna_study, schema
 from .claims import Claims
 from .optuna_tables import OptunaTables
-from .port import Study
+from .port import Study, Unstored, nothing_unstored
 from .server import Server
 from .standing import version_of
 
@@ -264,11 +264,15 @@ class SqlStudy(Study):
         if number in self._claims.owned(schema.trial.c.state == "running"):
             self._requeue(number)
 
-    def recover(self) -> tuple[Trial, ...]:
+    def recover(self, unstored: Callable[[Trial], Unstored | None] = nothing_unstored) -> tuple[Trial, ...]:
         """Fail the running trials of dead owners and enqueue them again."""
         lost: set[int] = set()
         with _taking_over:
             self._take_over(lost)
+            for trial in self._read(lost):
+                known = unstored(trial)
+                if known is not None and self.finish(trial.number, *known):
+                    lost.remove(trial.number)
             for number in sorted(lost):
                 self._requeue(number)
             return self._read(lost)

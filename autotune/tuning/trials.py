@@ -22,6 +22,7 @@ from ..verdict.idle_memory import growing_segments, idle_memory, tried_unasked
 from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
 from .budget import RunCancel
 from .context import Context, devices_of, unused
+from .unstored import keep, kept
 
 # After so many failures and nothing else, the script is what fails: it can't be run twice, say.
 _HOPELESS = 5
@@ -33,7 +34,7 @@ def open_search(context: Context, baseline: Outcome, run_directory: str, *, took
     ``took_s`` is what the baseline took.
     """
     study, facts = context.study, context.facts
-    study.recover()
+    study.recover(kept)
     record = context.snapshot.refresh()
     search = _search(context, tried_unasked(record))
     number = search.add_baseline(baseline)
@@ -189,8 +190,8 @@ class Trials:
     def _run(self, asked: tuple[Asked, ...], device: int | None, directory: Path, *, ends_at: float) -> None:
         """One run: each outcome is stored as it comes, then the search is told; what it does not reach is given back.
 
-        It ends early once nothing that is left in it may still win, or something cannot be stored, and at ``ends_at``,
-        by ``time.monotonic``.
+        It ends early once nothing that is left in it may still win, and at ``ends_at``, by ``time.monotonic``. Once
+        something cannot be stored, what the run has measured by then is kept beside it, for when the study goes on.
         """
         configurations = tuple(one.configuration for one in asked)
         self._watcher.run_began(device, configurations)
@@ -202,14 +203,16 @@ class Trials:
         def on_event(event: Event) -> None:
             nonlocal unstorable
             self._watcher.event(device, event)
-            if event.kind != "result" or event.outcome is None or unstorable is not None:
-                return
-            if not self._interruption.explains(event.outcome):
-                try:
-                    take(event.index, event.outcome, event.environment)
-                except AutotuneError as error:
-                    unstorable = error
-                    cancel.set()
+            if event.kind == "result" and event.outcome is not None and not self._interruption.explains(event.outcome):
+                if unstorable is None:
+                    try:
+                        take(event.index, event.outcome, event.environment)
+                    except AutotuneError as error:
+                        unstorable = error
+                        cancel.set()
+                number = asked[event.index].number
+                if unstorable is not None and number not in stored:
+                    keep(directory, number, configurations[event.index], event.outcome, event.environment)
 
         def take(index: int, outcome: Outcome, environment: Environment | None) -> None:
             number = asked[index].number

@@ -159,6 +159,7 @@ def _choose_sizes(request: Request) -> None:
     """Choose what a script that asks is told, and what libraries that it trains by are set to."""
     batch_size.set_answer(request.batch_size)
     accumulation.choose(request.accumulation, request.accumulation_control)
+    accumulation.watch_batch_size(request.batch_size if request.mode == "launch" else None)
     choose(request.written)
 
 

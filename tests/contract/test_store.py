@@ -307,6 +307,26 @@ def test_a_dead_process_s_trial_is_failed_and_enqueued_again_once(connect):
     assert study.untold() == ()
 
 
+def test_a_dead_process_s_trial_is_finished_with_what_it_came_to_if_somebody_knows(connect):
+    dead = connect(owner=DEAD).create("first", SPEC)
+    known, unknown = begin(dead), begin(dead)
+    asked = []
+
+    def unstored(trial):
+        asked.append((trial.number, trial.configuration, trial.run_directory))
+        return (MEASURED, ENVIRONMENT) if trial.number == known else None
+
+    study = connect().open("first")
+    assert [trial.number for trial in study.recover(unstored)] == [unknown]
+
+    assert asked == [(known, PLANNED, f"runs/{known}"), (unknown, PLANNED, f"runs/{unknown}")]
+    first, second = study.record().trials
+    assert (first.outcome, first.environment, first.recovered) == (MEASURED, ENVIRONMENT, False)
+    assert (second.outcome, second.recovered) == (None, True)
+    assert [trial.number for trial in study.untold()] == [known]
+    assert states(study) == [TrialState.RUNNING, TrialState.FAIL, TrialState.WAITING]
+
+
 def test_an_enqueued_trial_comes_back_with_the_same_parameters(connect):
     dead = connect(owner=DEAD).create("first", SPEC)
     dead.optuna.enqueue_trial({"batch_size": 32})

@@ -15,6 +15,7 @@ from autotune.records.gate import PastGate
 from autotune.records.study import StudyRecord, Trial
 from autotune.store.optuna_study import create_study, requeue, running_trials
 from autotune.store.owner import Owner
+from autotune.store.port import nothing_unstored
 
 
 @dataclass
@@ -205,14 +206,16 @@ class InMemoryStudy:
             if row is not None and self._holds(row):
                 self._requeue(number)
 
-    def recover(self):
+    def recover(self, unstored=nothing_unstored):
         with self._lock:
             self._register()
             found = []
             for number, row in sorted(self._tables.rows.items()):
                 if row.trial is not None and row.trial.state == "running" and not self._is_alive(row.owner):
                     row.owner = self._owner
-                    found.append(self._requeue(number))
+                    known = unstored(row.trial)
+                    if known is None or not self.finish(number, *known):
+                        found.append(self._requeue(number))
             for number, asked_at in running_trials(self.optuna).items():
                 if number not in self._tables.rows and not self._askers(asked_at):
                     self._tables.rows[number] = _Row(self._owner, None, told=True)

@@ -130,3 +130,30 @@ def test_a_version_without_these_names_is_left_as_it_is(put: Put) -> None:
     put("transformers.training_args")
     assert Trainer.train is None
     assert accumulation.control(None, 1.0).how == "none"
+
+
+@pytest.mark.parametrize(
+    ("set_to", "rank", "is_told"), [(16, "0", True), (16, "1", False), (8, "0", False), (None, "0", False)]
+)
+def test_a_batch_size_that_the_trainer_tells_and_does_not_train_with_is_pointed_out(
+    set_to: int | None,
+    rank: str,
+    is_told: bool,
+    put: Put,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("RANK", rank)
+    arguments, trainer = transformers(put)
+    accumulation.watch_batch_size(set_to)
+    try:
+        made = arguments(1)
+        made.per_device_train_batch_size = 8
+        trainer(made).train(resume="x")
+    finally:
+        accumulation.watch_batch_size(None)
+    note = (
+        "autotune: note: transformers' Trainer tells a batch size of 8 (in its log, in trainer_state.json, and in "
+        "samples per second where max_steps is set); it trains with 16\n"
+    )
+    assert capsys.readouterr().err == (note if is_told else "")

@@ -14,10 +14,11 @@ from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageEr
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut
 from autotune.records.run import DescriptionPace
+from autotune.records.study import Trial
 from autotune.search import optuna_trials
 from autotune.search.space import build_space
 from autotune.store.owner import Owner
-from autotune.tuning import trials
+from autotune.tuning import trials, unstored
 from autotune.tuning.budget import Budget
 from autotune.tuning.context import memory_of
 from autotune.verdict.memory_limit import memory_limit
@@ -239,19 +240,36 @@ class Unstorable(Recorded):
         return refusing
 
 
-def test_a_run_ends_once_something_cannot_be_stored_and_that_is_measured_again(tmp_path):
+def test_what_cannot_be_stored_is_kept_and_stored_when_the_study_goes_on(tmp_path, monkeypatch):
     first = Session(tmp_path, owner=SOMEBODY_DEAD, changes={"plans_first": TOGETHER})
+    run = first.launcher.run
+    # What a real run has measured by the time that it is cancelled comes in too.
+    monkeypatch.setattr(first.launcher, "run", lambda *a, **k: run(*a, **k | {"cancel": threading.Event()}))
     with pytest.raises(RunError, match="no room left"):
         first.tune(Unstorable(first.study, full_at=2))
+    measured = first.searched
+    assert len(measured) > 2, "nothing was measured after what could not be stored: the test shows nothing"
     stored = [trial for trial in first.study.record().trials if trial.outcome is not None]
     assert len(stored) == 2, "the baseline and the first trial"
 
     second = first.again(owner=Owner.current(), outcome_of=None)
     record = second.tune()
 
-    assert set(first.searched) <= {trial.configuration.key for trial in record.trials if trial.measured}
-    assert not {trial.configuration.key for trial in stored} & set(second.searched)
-    assert TrialState.RUNNING not in states(second)
+    outcomes = {trial.configuration.key: trial.outcome for trial in record.trials}
+    assert all(isinstance(outcomes[key], Measured) for key in measured)
+    assert not set(measured) & set(second.searched)
+    assert states(second) == {TrialState.COMPLETE: len(record.trials)}
+
+
+def test_what_was_kept_of_another_configuration_is_not_taken_for_a_trial_s(tmp_path):
+    unstored.keep(tmp_path, 3, Configuration("aot"), ScriptError("it failed"), ENVIRONMENT)
+    trial = Trial(3, Configuration("aot"), "running", run_directory=str(tmp_path))
+    assert unstored.kept(trial) == (ScriptError("it failed"), ENVIRONMENT)
+    assert unstored.kept(dataclasses.replace(trial, number=4)) is None
+    assert unstored.kept(dataclasses.replace(trial, configuration=Configuration("inductor"))) is None
+    (tmp_path / "unstored-3.json").write_text('{"half":')
+    assert unstored.kept(trial) is None
+    unstored.keep(tmp_path / "gone", 3, Configuration("aot"), ScriptError("it failed"), None)
 
 
 def test_a_run_is_told_the_rate_below_which_nothing_can_win_and_finals_are_measured_in_full(tmp_path):

@@ -8,6 +8,7 @@ none of these libraries, or does not have them do it; how much it accumulates sh
 from __future__ import annotations
 
 import functools
+import os
 import sys
 import weakref
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...records.facts import AccumulationControl
+from ..refusal import note_once
 
 _NOTHING_SETS_IT = (
     "nothing is known that sets it; where the script's arguments take it, put {accumulation:4} there, with the "
@@ -29,6 +31,7 @@ class _Library:
     ``title`` names what holds the number, as ``attribute`` of what the script trains by. That is an object of ``owner``
     in one of ``modules``; a call of its method ``trains`` says that the script does. ``made`` says which method has
     made the number, of which class in which modules; ``is_before``: it has to be set before that method looks at it.
+    Where the library tells a batch size of its own, ``tells`` says where, and ``batch_size`` is where it has that from.
     """
 
     how: Literal["transformers", "lightning", "accelerate"]
@@ -39,12 +42,18 @@ class _Library:
     attribute: str
     made: tuple[tuple[str, ...], str, str]
     is_before: bool = False
+    batch_size: str = ""
+    tells: str = ""
 
     def number(self, used: Any) -> int | None:
         """Return what an object says; None where this version of the library keeps no such number there."""
-        for name in self.attribute.split("."):
-            used = getattr(used, name, None)
-        return used if isinstance(used, int) and used > 0 else None
+        return _number(used, self.attribute)
+
+
+def _number(used: Any, attribute: str) -> int | None:
+    for name in attribute.split("."):
+        used = getattr(used, name, None)
+    return used if isinstance(used, int) and used > 0 else None
 
 
 _LIGHTNING = ("lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer")
@@ -60,6 +69,8 @@ _LIBRARIES = (
         attribute="args.gradient_accumulation_steps",
         made=(("transformers.training_args",), "TrainingArguments", "__post_init__"),
         is_before=True,
+        batch_size="args.per_device_train_batch_size",
+        tells="in its log, in trainer_state.json, and in samples per second where max_steps is set",
     ),
     _Library(
         how="lightning",
@@ -92,8 +103,10 @@ class _Used:
     number: int | None
 
 
-# For a whole process: what is asked for, in which library, and what the script was seen to train by.
+# For a whole process: what is asked for, in which library, what the script was seen to train by, and the batch size of
+# loaders that are resized, of which a library knows nothing.
 _asked: tuple[int | None, str] = (None, "none")
+_batch_size: int | None = None
 _used: list[_Used] = []
 
 
@@ -102,6 +115,12 @@ def choose(accumulation: int | None, control: AccumulationControl | None) -> Non
     global _asked  # noqa: PLW0603
     _asked = accumulation, "none" if control is None else control.how
     _used.clear()
+
+
+def watch_batch_size(batch_size: int | None) -> None:
+    """Say so where a library that the script trains by tells another batch size than this one; None never does."""
+    global _batch_size  # noqa: PLW0603
+    _batch_size = batch_size
 
 
 def control(given: AccumulationControl | None, seen: float) -> AccumulationControl:
@@ -168,5 +187,11 @@ def _set(library: _Library, made: Any) -> None:
 
 
 def _note(library: _Library, used: Any) -> None:
+    own = _number(used, library.batch_size) if library.batch_size else None
+    if _batch_size is not None and own not in (None, _batch_size) and os.environ.get("RANK", "0") == "0":
+        title = f"{library.how}' {library.owner}"
+        note_once(
+            f"autotune: note: {title} tells a batch size of {own} ({library.tells}); it trains with {_batch_size}\n"
+        )
     if not any(one.reference() is used for one in _used):
         _used.append(_Used(library, weakref.ref(used), library.number(used)))
