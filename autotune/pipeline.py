@@ -64,8 +64,6 @@ from .verdict.feasible import is_feasible
 from .verdict.memory_limit import answer_limit_of, may_fit_below, memory_limit
 
 _HEARTBEAT_S = 10.0
-# Long enough for an upgrade of the server, or for somebody to start it again.
-_DATABASE_MAY_BE_GONE_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -132,8 +130,7 @@ def tune(
         stopwatch,
         proofs,
     )
-    waiting = store.waiting(_DATABASE_MAY_BE_GONE_S, told=watcher.database, cancel=interruption.cancel)
-    with store.guard(), waiting, beating(study):
+    with store.guard(), beating(study):
         search = open_search(context, found.baseline, found.run_directory, took_s=found.took_s)
         trials = Trials(context, search)
         Finals(context, trials.run_again).conclude(trials.run())

@@ -10,7 +10,6 @@ from typing import Any
 import sqlalchemy as sa
 
 from ..records.configuration import Configuration
-from ..records.outcome import Outcome
 from . import schema
 from .owner import Owner
 
@@ -64,19 +63,10 @@ class Claims:
     def insert(
         self, number: int, optuna_trial_id: int, *, configuration: Configuration | None, run_directory: str = ""
     ) -> bool:
-        """Claim a trial that has no row yet; False if it has one by now, and not of this run."""
+        """Claim a trial that has no row yet; False if it has one by now."""
+        values = {"configuration": configuration, "run_directory": run_directory, "state": "running", "told": False}
         with self.transaction() as connection:
-            added = self.add(
-                connection,
-                number,
-                optuna_trial_id,
-                configuration=configuration,
-                run_directory=run_directory,
-                state="running",
-                told=False,
-            )
-            in_that_run = schema.trial.c.run_directory == run_directory
-            return added or self._is_one(connection, *self._held(number), in_that_run)
+            return self.add(connection, number, optuna_trial_id, **values)
 
     def add(self, connection: sa.Connection, number: int, optuna_trial_id: int, **values: Any) -> bool:
         """Write the first row of a trial, in a ``transaction``, as ours; False if it has one by now."""
@@ -99,36 +89,25 @@ class Claims:
 
     def update(self, connection: sa.Connection, number: int, **values: Any) -> bool:
         """Write to a running trial, in a ``transaction``, if it is ours; False if it is not."""
-        statement = sa.update(schema.trial).where(*self._held(number)).values(values)
-        return connection.execute(statement).rowcount == 1
-
-    def has_finished(self, connection: sa.Connection, number: int, outcome: Outcome) -> bool:
-        """Return whether this process has stored that outcome of a trial, in a ``transaction``."""
-        is_it = (*self._owned(), schema.trial.c.number == number, schema.trial.c.outcome == outcome)
-        return self._is_one(connection, *is_it)
+        held = (*self._owned(), schema.trial.c.number == number, schema.trial.c.state == "running")
+        return connection.execute(sa.update(schema.trial).where(*held).values(values)).rowcount == 1
 
     def owned(self, *which: sa.ColumnElement[bool]) -> set[int]:
         """The numbers of those trials that are ours."""
         with self.transaction() as connection:
             return set(connection.scalars(sa.select(schema.trial.c.number).where(*self._owned(), *which)))
 
-    def take(self, taken: set[int], *which: sa.ColumnElement[bool]) -> None:
-        """Make those trials of dead owners ours, and put their numbers into ``taken``.
-
-        It may be cut off and called again with the same set, which then has all of them: a number is in there from the
-        moment that it may be ours.
-        """
-        me = self.register()
+    def take(self, *which: sa.ColumnElement[bool]) -> set[int]:
+        """Make those trials of dead owners ours; return the numbers of those that no other process took first."""
+        self.register()
         with self._engine.connect() as connection:
             dead = self._owners(connection, alive=False)
             conditions = [schema.trial.c.study_id == self._study_id, *which]
             query = sa.select(schema.trial.c.number, schema.trial.c.owner_id).where(*conditions)
             found = connection.execute(query).all()
-        for number, owner_id in found:
-            if owner_id in dead:
-                taken.add(number)
-            if owner_id != me and not (owner_id in dead and self._take_from(owner_id, number, conditions)):
-                taken.discard(number)
+        return {
+            number for number, owner_id in found if owner_id in dead and self._take_from(owner_id, number, conditions)
+        }
 
     def _take_from(self, owner_id: int, number: int, conditions: list[sa.ColumnElement[bool]]) -> bool:
         still = [*conditions, schema.trial.c.number == number, schema.trial.c.owner_id == owner_id]
@@ -136,13 +115,10 @@ class Claims:
             statement = sa.update(schema.trial).where(*still).values(owner_id=self._owner_id)
             return connection.execute(statement).rowcount == 1
 
-    def take_unbegun(
-        self, taken: set[int], running: Mapping[int, float], optuna_trial_id: Callable[[int], int]
-    ) -> None:
+    def take_unbegun(self, running: Mapping[int, float], optuna_trial_id: Callable[[int], int]) -> set[int]:
         """Claim the trials that Optuna gave out and nobody began, where no live process can be about to.
 
         Args:
-            taken: Gets their numbers, as with ``take``; some that another process was faster to claim may be left.
             running: Numbers of the trials that run in Optuna, and when they were given out, by the asker's clock.
             optuna_trial_id: Gives Optuna's id of a number.
         """
@@ -150,10 +126,12 @@ class Claims:
             query = sa.select(schema.trial.c.number).where(schema.trial.c.study_id == self._study_id)
             unbegun = running.keys() - set(connection.scalars(query))
             alive = self._owners(connection, alive=True)
-        for number in unbegun:
-            if not any(self._may_have_asked(row, running[number]) for row in alive.values()):
-                taken.add(number)
-                self.insert(number, optuna_trial_id(number), configuration=None)
+        return {
+            number
+            for number in unbegun
+            if not any(self._may_have_asked(row, running[number]) for row in alive.values())
+            and self.insert(number, optuna_trial_id(number), configuration=None)
+        }
 
     def _may_have_asked(self, row: sa.Row[Any], asked_at: float) -> bool:
         """Return whether a living process may be about to begin a trial that was given out at that time.
@@ -184,36 +162,28 @@ class Claims:
         with self.transaction() as connection:
             return number if schema.add(connection, schema.final, values) else None
 
-    def end_finals(self, *, up_to: int) -> None:
-        """Give up a final, and what was claimed before it without our having heard of it."""
+    def end_final(self, number: int) -> None:
+        """Give up a final."""
         final = schema.final.c
         with self.transaction() as connection:
-            ours = (final.study_id == self._study_id, final.owner_id == self._owner_id, final.number <= up_to)
+            ours = (final.study_id == self._study_id, final.owner_id == self._owner_id, final.number == number)
             connection.execute(sa.update(schema.final).where(*ours).values(ended=True))
 
     def _owners(self, connection: sa.Connection, *, alive: bool) -> dict[int, sa.Row[Any]]:
-        now, up_since = _now(connection), _up_since(connection)
+        now = _now(connection)
         rows = connection.execute(sa.select(schema.owner).where(schema.owner.c.study_id == self._study_id)).all()
-        return {row.id: row for row in rows if self._is_alive(row, now, up_since) is alive}
+        return {row.id: row for row in rows if self._is_alive(row, now) is alive}
 
-    def _is_alive(self, row: sa.Row[Any], now: float, up_since: float) -> bool:
+    def _is_alive(self, row: sa.Row[Any], now: float) -> bool:
         owner = _owner(row)
         if owner == self._owner:
             return True
         if owner.is_local_to(self._owner):
             return owner.is_running()
-        # While the database was gone nobody could give a sign.
-        return bool(now - max(row.heartbeat_at, up_since) <= self._grace_s)
-
-    def _held(self, number: int) -> tuple[sa.ColumnElement[bool], ...]:
-        return *self._owned(), schema.trial.c.number == number, schema.trial.c.state == "running"
+        return bool(now - row.heartbeat_at <= self._grace_s)
 
     def _owned(self) -> tuple[sa.ColumnElement[bool], ...]:
         return schema.trial.c.study_id == self._study_id, schema.trial.c.owner_id == self._owner_id
-
-    @staticmethod
-    def _is_one(connection: sa.Connection, *which: sa.ColumnElement[bool]) -> bool:
-        return connection.scalar(sa.select(schema.trial.c.id).where(*which)) is not None
 
 
 def _owner(row: sa.Row[Any]) -> Owner:
@@ -225,10 +195,3 @@ def _now(connection: sa.Connection) -> float:
     if connection.dialect.name == "sqlite":
         return time.time()
     return float(connection.execute(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))).scalar_one())
-
-
-def _up_since(connection: sa.Connection) -> float:
-    """Return when the database was started, by that clock; a file always was there."""
-    if connection.dialect.name == "sqlite":
-        return 0.0
-    return float(connection.execute(sa.select(sa.extract("epoch", sa.func.pg_postmaster_start_time()))).scalar_one())

@@ -14,18 +14,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Generator
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 from urllib.parse import quote
 
 import sqlalchemy as sa
 
 from ..errors import StorageError
 from .location import Location
-
-if TYPE_CHECKING:
-    import psycopg
 
 
 def connect(
@@ -80,11 +76,6 @@ def _postgresql(location: Location, timeout_s: float, read_only: bool) -> sa.Eng
             hint="pip install 'autotune-memory[postgresql]'",
         ) from None
 
-    @sa.event.listens_for(engine, "do_connect")
-    def connect_bounded(_dialect: Any, _record: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
-        # Twice the time that a statement may wait for a lock: whoever has a lock answers within that.
-        return _bounded(2 * milliseconds / 1000).connect(*arguments, **keywords)
-
     @sa.event.listens_for(engine, "connect")
     def limit_waiting(connection: Any, _record: Any) -> None:
         # Not by the start-up parameter "options", which connection poolers such as PgBouncer refuse.
@@ -94,34 +85,6 @@ def _postgresql(location: Location, timeout_s: float, read_only: bool) -> sa.Eng
         connection.commit()
 
     return engine
-
-
-def _bounded(seconds: float) -> type[psycopg.Connection[Any]]:
-    """Connections that are given up where the server takes a statement and does not answer.
-
-    The kernel of a stopped or frozen server still takes what is sent to it, so ``tcp_user_timeout`` never passes.
-    """
-    import psycopg
-
-    class Bounded(psycopg.Connection[Any]):
-        def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **keywords: Any) -> Any:
-            return super().wait(self._bounded(gen), *arguments, **keywords)
-
-        def _bounded(self, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-            """The same generator, which psycopg resumes every tenth of a second even while nothing comes."""
-            deadline_s = time.monotonic() + seconds
-            try:
-                waits_for = next(generator)
-                while True:
-                    ready = yield waits_for
-                    if not ready and time.monotonic() > deadline_s:
-                        self.pgconn.finish()
-                        raise psycopg.OperationalError(f"the server has not answered for {seconds:g} s")
-                    waits_for = generator.send(ready)
-            except StopIteration as stop:
-                return stop.value
-
-    return Bounded
 
 
 def use_write_ahead_log(location: Location, *, create: bool, timeout_s: float) -> None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import difflib
-import threading
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -26,7 +24,6 @@ from .optuna_tables import OptunaTables
 from .owner import Owner
 from .port import Store
 from .roles import roles_sql
-from .server import Server
 from .standing import version_of
 from .study import SqlStudy
 
@@ -53,13 +50,12 @@ class SqlStore(Store):
         self._location = location
         self._grace_s = grace_s
         self._owner = owner
-        self._server = Server(location)
-        with translated(location):
+        with translated(location, opening=True):
             if location.path is not None:
                 _check_file(location, create=create)
                 use_write_ahead_log(location, create=create, timeout_s=timeout_s)
             self._engine = connect(location, timeout_s=timeout_s, synchronous="FULL", read_only=read_only)
-            self._optuna = OptunaTables(location, self._engine, self._server, timeout_s=timeout_s, read_only=read_only)
+            self._optuna = OptunaTables(location, self._engine, timeout_s=timeout_s, read_only=read_only)
             try:
                 migrating.upgrade(self._engine, location)
             except BaseException:
@@ -104,7 +100,7 @@ class SqlStore(Store):
             if row is None:
                 raise StorageError(f"no study {name!r} in {self._location}", hint=_similar(name, self.names()))
             claims = Claims(self._engine, row.id, self._owner, self._grace_s)
-            return SqlStudy(row, claims, engine=self._engine, optuna_tables=self._optuna, server=self._server)
+            return SqlStudy(row, claims, engine=self._engine, optuna_tables=self._optuna, guard=self.guard)
 
     def names(self) -> tuple[str, ...]:
         """The names of all studies, oldest first."""
@@ -169,12 +165,6 @@ class SqlStore(Store):
             )
         with self.guard(), self._engine.connect() as connection:
             return roles_sql(connection)
-
-    def waiting(
-        self, seconds: float, *, told: Callable[[str], None], cancel: threading.Event
-    ) -> AbstractContextManager[None]:
-        """In the block, studies wait for a database that does not answer."""
-        return self._server.waiting(seconds, told=told, cancel=cancel)
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn database failures in the block into StorageError and RunError."""

@@ -26,26 +26,19 @@ _RESUME_AFTER_IO = (
 _RESUME = "finished trials are stored; make room, then run the same command again to go on"
 
 
-class ConnectionLostError(Exception):
-    """A connection broke: what Optuna is told in place of SQLAlchemy's error, so that it leaves trying again to us."""
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__(str(cause))
-        self.cause = cause
-
-
 @contextmanager
-def translated(location: Location) -> Iterator[None]:
+def translated(location: Location, *, opening: bool = False) -> Iterator[None]:
     """Raise StorageError (it cannot be used) or RunError (it failed at work) for database failures in the block.
 
-    They may come from the driver, from SQLAlchemy, or from Optuna wrapped around those. Anything else passes.
+    A server that does not answer cannot be used while ``opening``; later it has failed at work. Failures may come from
+    the driver, from SQLAlchemy, or from Optuna wrapped around those. Anything else passes.
     """
     try:
         yield
     except AutotuneError:
         raise
     except Exception as error:
-        fault = _translate(error, location)
+        fault = _translate(error, location, opening=opening)
         if fault is None:
             raise
         raise fault from error
@@ -56,18 +49,7 @@ def is_not_permitted(error: Exception) -> bool:
     return _state_of(_driver_error(error)) == _NOT_PERMITTED
 
 
-def is_out_of_reach(error: Exception) -> bool:
-    """Return whether the server did not answer, or stopped answering: nobody knows what became of the last commit."""
-    cause = None if isinstance(error, AutotuneError) else _driver_error(error)
-    return cause is not None and not isinstance(cause, sqlite3.Error) and _is_gone(cause)
-
-
-def said_by_driver(error: Exception) -> str:
-    """Return what the driver says about a failure, in one line."""
-    return _first_line(_driver_error(error) or error)
-
-
-def _translate(error: Exception, location: Location) -> AutotuneError | None:
+def _translate(error: Exception, location: Location, *, opening: bool) -> AutotuneError | None:
     if isinstance(error, UnicodeEncodeError):
         return StorageError(
             f"{error.object!r} cannot be stored: it is not valid Unicode", hint="use a path or name that is UTF-8"
@@ -77,15 +59,13 @@ def _translate(error: Exception, location: Location) -> AutotuneError | None:
         return None
     if isinstance(cause, sqlite3.Error):
         return _of_sqlite(cause, location)
-    return _of_server(cause, location)
+    return _of_server(cause, location, opening=opening)
 
 
 def _driver_error(error: BaseException) -> BaseException | None:
     """Find the driver's own error: below SQLAlchemy's (``orig``) or ours, and those below Optuna's (``__cause__``)."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, ConnectionLostError):
-            return seen.cause
         if isinstance(seen, sqlite3.Error):
             return seen
         if isinstance(seen, sa.exc.DBAPIError):
@@ -141,21 +121,9 @@ def _state_of(error: BaseException | None) -> str:
     return getattr(error, "sqlstate", None) or ""
 
 
-def _is_gone(error: BaseException) -> bool:
+def _of_server(error: BaseException, location: Location, *, opening: bool) -> AutotuneError:
     state = _state_of(error)
-    if state:
-        return state.startswith(_GONE)
-    return type(error).__name__.endswith(("OperationalError", "InterfaceError", "ConnectionTimeout"))
-
-
-def _first_line(error: BaseException) -> str:
     first, *_ = str(error).strip().splitlines() or [type(error).__name__]
-    return first
-
-
-def _of_server(error: BaseException, location: Location) -> AutotuneError:
-    state = _state_of(error)
-    first = _first_line(error)
     if state.startswith("53"):
         return RunError(f"the server of {location} is out of room: {first}", hint=_RESUME)
     if state in ("55P03", "57014", "40P01"):
@@ -166,8 +134,14 @@ def _of_server(error: BaseException, location: Location) -> AutotuneError:
             hint=f"ask its owner for a role: {READ} looks at studies, {TUNE} runs them too "
             "(`autotune database --roles` prints both)",
         )
-    if not _is_gone(error):
+    no_answer = type(error).__name__.endswith(("OperationalError", "InterfaceError", "ConnectionTimeout"))
+    if not (state.startswith(_GONE) if state else no_answer):
         return RunError(f"{location} failed: {first}", hint="the message is the server's own")
+    if not opening:
+        return RunError(
+            f"{location} does not answer any more: {first}",
+            hint="finished trials are stored; once it answers, run the same command again to go on",
+        )
     return StorageError(
         f"{location} cannot be reached: {first}",
         hint="check host, port, user, password and the database's name in the storage URL, and that the server runs",

@@ -10,10 +10,9 @@ import sqlalchemy as sa
 
 from ..errors import StorageError
 from .connections import connect
-from .faults import ConnectionLostError, is_not_permitted
+from .faults import is_not_permitted
 from .location import Location
 from .migrating import read_about, write_about
-from .server import Server
 
 if TYPE_CHECKING:
     import optuna
@@ -29,12 +28,9 @@ class OptunaTables:
     about opening a study, so what was checked is noted, and done again only for another Optuna or another schema.
     """
 
-    def __init__(
-        self, location: Location, ours: sa.Engine, server: Server, *, timeout_s: float, read_only: bool
-    ) -> None:
+    def __init__(self, location: Location, ours: sa.Engine, *, timeout_s: float, read_only: bool) -> None:
         self._location = location
         self._ours = ours
-        self._server = server
         self._timeout_s = timeout_s
         self._read_only = read_only
         self._engine = connect(location, timeout_s=timeout_s, synchronous="NORMAL", read_only=read_only)
@@ -48,9 +44,7 @@ class OptunaTables:
                 # What Optuna makes of an RDBStorage itself: the same, with the finished trials kept in memory.
                 from optuna.storages import get_storage
 
-                from .optuna_storage import WaitingStorage
-
-                self._storage = WaitingStorage(get_storage(self._open()), self._server)
+                self._storage = get_storage(self._open())
             return self._storage
 
     def close(self) -> None:
@@ -86,15 +80,12 @@ class OptunaTables:
 
         # Optuna fills {SCHEMA_VERSION} into the URL with str.format.
         url = self._location.url.render_as_string(hide_password=False).replace("{", "{{").replace("}", "}}")
-        storage = RDBStorage(
+        return RDBStorage(
             url,
             engine_kwargs={"pool": self._engine.pool},
             skip_compatibility_check=True,  # _check does it, in our words
             skip_table_creation=tables_exist,
         )
-        # It makes a trial up to five times, and does not look whether an earlier time has made it.
-        sa.event.listen(storage.engine, "handle_error", _leave_to_us)
-        return storage
 
     def _create(self) -> optuna.storages.RDBStorage:
         """Create Optuna's tables; it looks and creates in two steps, so another process may come between."""
@@ -120,9 +111,3 @@ class OptunaTables:
             f"the installed Optuna {optuna.__version__} works with {newest}",
             hint="optuna storage upgrade --storage URL" if older else "pip install --upgrade optuna",
         )
-
-
-def _leave_to_us(context: sa.ExceptionContext) -> None:
-    # Of a connection that broke unused the pool makes a new one by itself.
-    if context.is_disconnect and not context.is_pre_ping:
-        raise ConnectionLostError(context.original_exception)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -80,8 +79,8 @@ class Study(Protocol):
     def begin(self, number: int, configuration: Configuration, run_directory: str) -> bool:
         """Claim a trial that Optuna has just given out.
 
-        False: another process has it, or it is in another run of ours; ask for another one. (Optuna can give one
-        enqueued trial to two askers: on SQLite it has no row locks.)
+        False: it was begun already; ask for another one. (Optuna can give one enqueued trial to two askers: on SQLite
+        it has no row locks.)
         """
 
     def add_trial(
@@ -108,8 +107,8 @@ class Study(Protocol):
     def finish(self, number: int, outcome: Outcome, environment: Environment | None) -> bool:
         """Store the outcome of a trial of this process, before Optuna is told.
 
-        False: the trial is no longer ours, or has another outcome. Another machine took it over for want of heartbeats
-        and measures it again; nothing was stored, and Optuna must not be told.
+        False: the trial is no longer ours, or is finished. Another machine took it over for want of heartbeats and
+        measures it again; nothing was stored, and Optuna must not be told.
         """
 
     def untold(self) -> tuple[Trial, ...]:
@@ -163,19 +162,6 @@ class Store(Protocol):
 
     def gates(self, script_name: str | None = None, configuration: str | None = None) -> tuple[PastGate, ...]:
         """Return what gates said, oldest first; of all, or of a setting (its key) on scripts of that name."""
-
-    def waiting(
-        self, seconds: float, *, told: Callable[[str], None], cancel: threading.Event
-    ) -> AbstractContextManager[None]:
-        """In the block, studies wait for a database that does not answer, and go on once it does.
-
-        Without it they fail at once. A heartbeat never waits.
-
-        Args:
-            seconds: After so long without an answer whoever waits gets a RunError.
-            told: Is told, in a sentence each, that the database is gone and that it is back. From any thread.
-            cancel: Ends the waiting with InterruptionError.
-        """
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn the database failures that Optuna raises in the block into StorageError and RunError.

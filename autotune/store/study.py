@@ -9,6 +9,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
@@ -24,7 +25,6 @@ from . import optuna_study, schema
 from .claims import Claims
 from .optuna_tables import OptunaTables
 from .port import Study, Unstored, nothing_unstored
-from .server import Server
 from .standing import version_of
 
 if TYPE_CHECKING:
@@ -34,18 +34,16 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# Claims are told apart by their process, so in one process only one thread at a time may take trials over.
-_taking_over = threading.Lock()
 
-
-def _waits(method: Callable[Concatenate[SqlStudy, P], T]) -> Callable[Concatenate[SqlStudy, P], T]:
-    """Have a method done again while the database is gone; see ``Server.run`` for what that asks of the method."""
+def _translated(method: Callable[Concatenate[SqlStudy, P], T]) -> Callable[Concatenate[SqlStudy, P], T]:
+    """Have a method raise StorageError and RunError for database failures."""
 
     @functools.wraps(method)
-    def waiting(study: SqlStudy, /, *arguments: P.args, **keywords: P.kwargs) -> T:
-        return study.server.run(lambda: method(study, *arguments, **keywords))
+    def guarded(study: SqlStudy, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+        with study.guard():
+            return method(study, *arguments, **keywords)
 
-    return waiting
+    return guarded
 
 
 class SqlStudy(Study):
@@ -58,12 +56,12 @@ class SqlStudy(Study):
         *,
         engine: sa.Engine,
         optuna_tables: OptunaTables,
-        server: Server,
+        guard: Callable[[], AbstractContextManager[None]],
     ) -> None:
         self._row = row
         self._engine = engine
         self._optuna_tables = optuna_tables
-        self.server = server
+        self.guard = guard
         self._spec: StudySpec = row.spec
         self._claims = claims
         self._lock = threading.Lock()
@@ -82,14 +80,14 @@ class SqlStudy(Study):
     @property
     def optuna(self) -> OptunaStudy:
         """Optuna's study, loaded at first use."""
-        with self._lock:
-            return self.server.run(lambda: self._optuna)
+        with self._lock, self.guard():
+            return self._optuna
 
     @cached_property
     def _optuna(self) -> OptunaStudy:
         return optuna_study.load_study(self.name, self._optuna_tables.storage())
 
-    @_waits
+    @_translated
     def record(self) -> StudyRecord:
         """Read everything, trials in the order of their numbers."""
         mine = schema.study.c.id == self._row.id
@@ -122,14 +120,14 @@ class SqlStudy(Study):
             bundles=tuple(item.path for item in bundles),
         )
 
-    @_waits
+    @_translated
     def version(self) -> str:
         """A text that is another one whenever the record is."""
         is_running = self.is_running()
         with self._engine.connect() as connection:
             return version_of(connection, self._row.id, is_running)
 
-    @_waits
+    @_translated
     def is_running(self) -> bool:
         """Return whether a live process works on it."""
         return self._claims.is_anybody_alive()
@@ -147,24 +145,24 @@ class SqlStudy(Study):
         """Store the answer."""
         self._set(verdict=verdict)
 
-    @_waits
+    @_translated
     def _set(self, /, **values: Any) -> None:
         with self._engine.begin() as connection:
             connection.execute(sa.update(schema.study).where(schema.study.c.id == self._row.id).values(values))
 
     def add_bundle(self, path: str) -> None:
         """Note that a bundle was written to ``path``."""
-        self._add_once(schema.bundle, {"study_id": self._row.id, "path": path, "written_at": time.time()})
+        self._add(schema.bundle, {"study_id": self._row.id, "path": path, "written_at": time.time()})
 
-    @_waits
+    @_translated
     def begin_final(self) -> int | None:
         """Number a new final; None while a live process measures one."""
         return self._claims.begin_final()
 
-    @_waits
+    @_translated
     def end_final(self, number: int) -> None:
         """Note that nothing more will be measured in a final."""
-        self._claims.end_finals(up_to=number)
+        self._claims.end_final(number)
 
     def add_repeat(self, repeat: Repeat) -> None:
         """Store one re-measured finalist or baseline."""
@@ -177,24 +175,21 @@ class SqlStudy(Study):
             "finished_at": time.time(),
             **_outcome_columns(repeat.outcome),
         }
-        self._add_once(schema.repeat, values, repeat.environment)
+        self._add(schema.repeat, values, repeat.environment)
 
-    @_waits
-    def _add_once(self, table: sa.Table, values: dict[str, Any], environment: Environment | None = None) -> None:
-        """Insert a row, unless an earlier attempt has: the time in it tells it from every other one."""
+    @_translated
+    def _add(self, table: sa.Table, values: dict[str, Any], environment: Environment | None = None) -> None:
         with self._engine.begin() as connection:
-            same = [table.c[name] == value for name, value in values.items() if value is not None]
-            if connection.scalar(sa.select(table.c.id).where(*same)) is None:
-                refers = {} if environment is None else {"environment_id": _environment_id(connection, environment)}
-                connection.execute(sa.insert(table).values(values | refers))
+            refers = {} if environment is None else {"environment_id": _environment_id(connection, environment)}
+            connection.execute(sa.insert(table).values(values | refers))
 
-    @_waits
+    @_translated
     def begin(self, number: int, configuration: Configuration, run_directory: str) -> bool:
         """Claim a trial that Optuna has just given out; False if another process has it."""
         optuna_trial_id = self._optuna_trial_id(number)
         return self._claims.insert(number, optuna_trial_id, configuration=configuration, run_directory=run_directory)
 
-    @_waits
+    @_translated
     def add_trial(
         self,
         number: int,
@@ -223,27 +218,28 @@ class SqlStudy(Study):
                 **_outcome_columns(outcome),
             )
 
+    @_translated
     def heartbeat(self) -> None:
         """Say that this process lives."""
-        self.server.run(self._claims.heartbeat, waits=False)
+        self._claims.heartbeat()
 
-    @_waits
+    @_translated
     def finish(self, number: int, outcome: Outcome, environment: Environment | None) -> bool:
         """Store the outcome; False, storing nothing, if the trial was taken over."""
         with self._claims.transaction() as connection:
             # The trial first: its row is locked, or found lost, before anything else is written.
             values = {"state": "finished", "finished_at": time.time(), **_outcome_columns(outcome)}
             if not self._claims.update(connection, number, **values):
-                return self._claims.has_finished(connection, number, outcome)
+                return False
             reference = {"environment_id": _environment_id(connection, environment)}
             connection.execute(sa.update(schema.trial).where(*self._is(number)).values(reference))
             return True
 
-    @_waits
+    @_translated
     def untold(self) -> tuple[Trial, ...]:
         """Give the trials finished here and still running in Optuna, of this process or of dead ones."""
         done = (schema.trial.c.state == "finished", sa.not_(schema.trial.c.told))
-        self._claims.take(set(), *done)
+        self._claims.take(*done)
         numbers = self._claims.owned(*done)
         if not numbers:
             return ()
@@ -252,39 +248,31 @@ class SqlStudy(Study):
             self.mark_told(number)
         return self._read(numbers & running.keys())
 
-    @_waits
+    @_translated
     def mark_told(self, number: int) -> None:
         """Note that Optuna knows the outcome."""
         with self._engine.begin() as connection:
             connection.execute(sa.update(schema.trial).where(*self._is(number)).values(told=True))
 
-    @_waits
+    @_translated
     def release(self, number: int) -> None:
         """Give back a running trial of this process."""
         if number in self._claims.owned(schema.trial.c.state == "running"):
             self._requeue(number)
 
+    @_translated
     def recover(self, unstored: Callable[[Trial], Unstored | None] = nothing_unstored) -> tuple[Trial, ...]:
         """Fail the running trials of dead owners and enqueue them again."""
-        lost: set[int] = set()
-        with _taking_over:
-            self._take_over(lost)
-            for trial in self._read(lost):
-                known = unstored(trial)
-                if known is not None and self.finish(trial.number, *known):
-                    lost.remove(trial.number)
-            for number in sorted(lost):
-                self._requeue(number)
-            return self._read(lost)
+        lost = self._claims.take(schema.trial.c.state == "running")
+        lost |= self._claims.take_unbegun(optuna_study.running_trials(self.optuna), self._optuna_trial_id)
+        for trial in self._read(lost):
+            known = unstored(trial)
+            if known is not None and self.finish(trial.number, *known):
+                lost.remove(trial.number)
+        for number in sorted(lost):
+            self._requeue(number)
+        return self._read(lost)
 
-    @_waits
-    def _take_over(self, lost: set[int]) -> None:
-        """Make ours what dead owners were running, and what Optuna had given them to run; put it into ``lost``."""
-        self._claims.take(lost, schema.trial.c.state == "running")
-        self._claims.take_unbegun(lost, optuna_study.running_trials(self.optuna), self._optuna_trial_id)
-        lost &= self._claims.owned(schema.trial.c.state == "running")
-
-    @_waits
     def _requeue(self, number: int) -> None:
         """Enqueue a trial that we hold again. Ours is marked last, so that a crash here is found and gone on from."""
         optuna_study.requeue(self.optuna, number)
@@ -299,7 +287,6 @@ class SqlStudy(Study):
     def _is(self, number: int) -> tuple[sa.ColumnElement[bool], ...]:
         return schema.trial.c.study_id == self._row.id, schema.trial.c.number == number
 
-    @_waits
     def _read(self, numbers: set[int]) -> tuple[Trial, ...]:
         with self._engine.connect() as connection:
             rows = [row for row in self._trials(connection) if row.number in numbers]

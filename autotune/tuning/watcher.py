@@ -16,9 +16,6 @@ from ..search.space import Space
 class Watcher(Protocol):
     """Told what happens, for a display; methods may be called from several threads."""
 
-    def database(self, told: str) -> None:
-        """The database is gone, or back: a sentence that says so."""
-
     def discovering(self) -> None:
         """The script is started as it stands, for the first time in this study."""
 

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 
-import optuna
 import pytest
 from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
@@ -20,7 +19,6 @@ from autotune.errors import StorageError
 from autotune.records.configuration import Configuration
 from autotune.records.gate import Gate, Gauge, PastGate, Reading
 from autotune.records.study import Repeat, StudyRecord
-from autotune.store.claims import Claims
 from autotune.store.opening import open_store
 from autotune.store.owner import Owner, _start_of
 from autotune.store.roles import TUNE
@@ -221,6 +219,7 @@ def test_a_study_of_a_dead_process_does_not_run(connect, study):
 
 def test_a_trial_is_begun_once(connect, study):
     number = begin(study)
+    assert not study.begin(number, PLANNED, f"runs/{number}")
     assert not connect(owner=LIVING).open("first").begin(number, BASELINE, "elsewhere")
     assert [trial.run_directory for trial in study.record().trials] == [f"runs/{number}"]
 
@@ -229,6 +228,7 @@ def test_a_trial_is_finished_once(study):
     number = begin(study)
     assert study.finish(number, MEASURED, ENVIRONMENT)
     assert not study.finish(number, FAILED, ENVIRONMENT)
+    assert not study.begin(number, PLANNED, f"runs/{number}")
     assert study.record().trials[0].outcome == MEASURED
 
 
@@ -240,18 +240,6 @@ def test_a_trial_that_was_measured_before_it_was_asked_for_is_stored_once_finish
     assert (trial.state, trial.outcome, trial.environment) == ("finished", MEASURED, ENVIRONMENT)
     assert trial.run_directory == "runs/discovery"
     assert study.untold() == study.recover() == ()
-
-
-def test_what_is_done_again_changes_nothing(study):
-    """As where the answer to a commit was lost."""
-    number = begin(study)
-    assert study.begin(number, PLANNED, f"runs/{number}")
-    assert not study.begin(number, PLANNED, "another run")
-    assert study.finish(number, MEASURED, ENVIRONMENT)
-    before = study.record()
-    assert study.finish(number, MEASURED, ENVIRONMENT)
-    assert not study.begin(number, PLANNED, f"runs/{number}")
-    assert study.record() == before
 
 
 def test_a_trial_of_another_process_is_not_ours_to_finish(connect, study):
@@ -436,38 +424,6 @@ def test_of_many_that_recover_at_once_each_trial_has_one_taker(connect):
     assert sorted(recovered) == [0, 2, 4, 6]
     assert states(studies[0]).count(TrialState.WAITING) == 8
     assert states(studies[0]).count(TrialState.RUNNING) == 0
-
-
-@pytest.mark.parametrize("connect", ["sqlite", pytest.param("postgresql", marks=pytest.mark.postgresql)], indirect=True)
-def test_of_two_threads_of_one_process_only_one_takes_over_at_a_time(connect, monkeypatch):
-    """Their claims look the same: both would enqueue what nobody had begun."""
-    dead = connect(owner=DEAD).create("first", SPEC)
-    begin(dead)
-    unbegun = ask(dead)
-    one, other = (connect(owner=Owner.current()).open("first") for _ in range(2))
-    other_enqueues, both_enqueue = threading.Event(), threading.Barrier(2)
-    may_have_asked, create_trial = Claims._may_have_asked, optuna.trial.create_trial
-
-    def asked(claims, *arguments):
-        if claims is one._claims:
-            threads[1].start()
-            other_enqueues.wait(0.3)
-        return may_have_asked(claims, *arguments)
-
-    def create(**values):
-        if values.get("user_attrs", {}).get("autotune_retry_of") == unbegun:
-            other_enqueues.set()
-            with suppress(threading.BrokenBarrierError):
-                both_enqueue.wait(1.0)
-        return create_trial(**values)
-
-    monkeypatch.setattr(Claims, "_may_have_asked", asked)
-    monkeypatch.setattr(optuna.trial, "create_trial", create)
-    threads = [threading.Thread(target=study.recover) for study in (one, other)]
-    threads[0].start()
-    for thread in threads:
-        thread.join()
-    assert states(one).count(TrialState.WAITING) == 2
 
 
 def test_a_final_is_measured_by_one_process_at_a_time(connect):

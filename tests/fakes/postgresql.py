@@ -1,13 +1,10 @@
-"""A place of a test's own in the PostgreSQL server that the tests run with, its users, and a bad line to it."""
+"""A place of a test's own in the PostgreSQL server that the tests run with, and its users."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import os
-import select
-import socket
-import threading
 
 import sqlalchemy as sa
 
@@ -69,75 +66,3 @@ class postgresql_schema:
         finally:
             self.execute(f"DROP OWNED BY {name}")
             self.execute(f"DROP ROLE {name}")
-
-
-class Wire:
-    """A socket in front of the server, at ``url``, that cuts connections where a test says."""
-
-    def __init__(self, url, folder):
-        url = sa.make_url(url)
-        there = url.query.get("host") or url.host
-        port = url.port or 5432
-        self._server = f"{there}/.s.PGSQL.{port}" if there.startswith("/") else (there, port)
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(f"{folder}/.s.PGSQL.{port}")
-        self._listener.listen()
-        self.url = url.set(host=None, query={**url.query, "host": str(folder)}).render_as_string(hide_password=False)
-        self.commits = 0
-        self._cut_at, self._how = 0, ""
-
-    def cut(self, commit, how):
-        """Cut off the so-manyth commit from now on, 0 for none.
-
-        Args:
-            commit: which one.
-            how: ``before`` the server gets it, ``after`` it has done it and before we hear of it, or ``frozen``: the
-                server takes it, and nothing ever comes back.
-        """
-        self.commits, self._cut_at, self._how = 0, commit, how
-
-    def __enter__(self):
-        self._threads = [threading.Thread(target=self._accept)]
-        self._threads[0].start()
-        return self
-
-    def __exit__(self, *exception):
-        self._listener.shutdown(socket.SHUT_RDWR)
-        for thread in self._threads:
-            thread.join()
-        self._listener.close()
-
-    def _accept(self):
-        with contextlib.suppress(OSError):
-            while True:
-                client, _ = self._listener.accept()
-                self._threads.append(threading.Thread(target=self._carry, args=(client,)))
-                self._threads[-1].start()
-
-    def _carry(self, client):
-        with client, socket.socket(socket.AF_UNIX if isinstance(self._server, str) else socket.AF_INET) as server:
-            server.connect(self._server)
-            with contextlib.suppress(OSError):
-                while self._pass_on(client, server):
-                    pass
-
-    def _pass_on(self, client, server):
-        """Pass on what comes next; False at the end of the connection."""
-        for end in select.select([client, server], [], [])[0]:
-            data = end.recv(65536)
-            if not data:
-                return False
-            if end is server:
-                client.sendall(data)
-                continue
-            if b"COMMIT" in data:
-                self.commits += 1
-                if self.commits == self._cut_at:
-                    if self._how == "after":
-                        server.sendall(data)
-                        server.recv(65536)
-                    elif self._how == "frozen":
-                        client.recv(65536)  # until it hangs up
-                    return False
-            server.sendall(data)
-        return True

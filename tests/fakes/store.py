@@ -70,9 +70,6 @@ class InMemoryStore:
             if script_name in (None, one.script_name) and configuration in (None, one.configuration)
         )
 
-    def waiting(self, seconds, *, told, cancel):
-        return nullcontext()
-
     def guard(self):
         return nullcontext()
 
@@ -151,8 +148,7 @@ class InMemoryStudy:
         with self._lock:
             self._register()
             if number in self._tables.rows:
-                row = self._tables.rows[number]
-                return self._holds(row) and row.trial.run_directory == run_directory
+                return False
             trial = Trial(number, configuration, "running", started_at=time.time(), run_directory=run_directory)
             self._tables.rows[number] = _Row(self._owner, trial)
             return True
@@ -176,8 +172,7 @@ class InMemoryStudy:
         with self._lock:
             row = self._tables.rows.get(number)
             if row is None or not self._holds(row):
-                mine = row is not None and row.owner == self._owner and row.trial is not None
-                return mine and row.trial.outcome == outcome
+                return False
             changes = {"outcome": outcome, "environment": environment, "finished_at": time.time()}
             row.trial = replace(row.trial, state="finished", **changes)
             return True

@@ -16,9 +16,6 @@ class FakeWatcher:
         self.plans_given = None
         self.forecasts = []
 
-    def database(self, told):
-        self.said.append(told)
-
     def discovering(self):
         self.said.append("discovering")
 

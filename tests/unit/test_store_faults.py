@@ -17,6 +17,7 @@ from autotune.records.measurement import Peaks
 from autotune.store.faults import translated
 from autotune.store.location import parse_location
 from autotune.store.opening import open_store
+from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.store_samples import ENVIRONMENT, MEASURED, PLANNED, SPEC
 
 
@@ -127,10 +128,36 @@ class OperationalError(_ServerError):
 )
 def test_what_a_server_refuses_is_told_by_its_code(error, kind, said):
     location = parse_location("postgresql://me:secret@host/studies")
-    with pytest.raises(kind, match=said) as caught, translated(location):
+    with pytest.raises(kind, match=said) as caught, translated(location, opening=True):
         raise sa.exc.DBAPIError("SELECT 1", {}, error)
     assert caught.value.hint
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("state", [None, "08006", "57P01", "57P03"])
+def test_a_server_that_stops_answering_ends_the_work_and_the_same_command_goes_on(state):
+    location = parse_location("postgresql://me:secret@host/studies")
+    with pytest.raises(RunError, match="does not answer any more: connection refused") as caught, translated(location):
+        raise sa.exc.DBAPIError("SELECT 1", {}, OperationalError("connection refused\nIs it running?", state))
+    assert "finished trials are stored" in caught.value.hint
+    assert "run the same command again" in caught.value.hint
+
+
+@pytest.mark.postgresql
+def test_connections_that_the_server_has_ended_are_made_anew():
+    """Servers end what is idle for long, and everything when they are started again."""
+    with postgresql_schema() as place:
+        own = sa.make_url(place.url).update_query_dict({"application_name": place.name})
+        with open_store(own.render_as_string(hide_password=False)) as store:
+            study = store.create("idle", SPEC)
+            study.optuna.ask()
+            ended = place.execute(
+                "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = :name",
+                name=place.name,
+            )
+            assert ended
+            study.optuna.ask()
+            assert len(study.optuna.get_trials()) == 2
 
 
 class _SqliteError(sqlite3.DatabaseError):

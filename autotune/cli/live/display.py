@@ -85,10 +85,6 @@ class Display:
         self._interruption.say = None
         self._status.stop()
 
-    def database(self, told: str) -> None:
-        """Say that the database is gone, or back."""
-        self._say(told, style="yellow")
-
     def discovering(self) -> None:
         """Say that the script runs as it stands, and what that means."""
         if self._target == "model":
