@@ -2,6 +2,5 @@
 
 It only reads. ``door.py`` is who is let in, ``app.py`` the pages by their addresses, whose templates are in
 ``dashboards/``; ``seen.py`` keeps reports between two looks. ``comparing.py`` holds two studies against each other,
-``logs.py`` gives what a trial wrote, ``optuna_beside.py`` is Optuna's own dashboard on the same database, and
-``serving.py`` the server.
+``logs.py`` gives what a trial wrote, and ``serving.py`` is the server.
 """

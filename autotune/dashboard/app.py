@@ -9,10 +9,9 @@ import io
 import json
 import tempfile
 import zipfile
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from flask import Flask, Response, abort, request
@@ -26,16 +25,10 @@ from ..report.answer import headline
 from ..report.assets import read_asset
 from ..report.gates import draw_gates, gate_table
 from ..report.page import page_values, render_html, templates
+from ..store.port import Store
 from .comparing import beside, compared_sentences
 from .logs import log_files, read_end
-from .optuna_beside import OWN_PATHS, make_optuna_app
 from .seen import Reports, Seen
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
-    from ..store.database import SqlStore
-
 
 _ASSETS = {
     "report.css": "text/css",
@@ -51,28 +44,14 @@ _POLICY = (
 _GATES_SHOWN = 200  # of each setting, the newest
 
 
-def make_app(store: SqlStore) -> WSGIApplication:
+def make_app(store: Store) -> Flask:
     """Everything that is behind the door.
 
     Args:
         store: The database, opened for reading only.
     """
-    reports = Reports(store)
-    with store.guard():
-        optuna_app = make_optuna_app(store.optuna_storage(), reports)
-    own = _make_pages(store, reports)
-
-    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ.get("PATH_INFO", "")
-        is_optunas = any(path == one or path.startswith(f"{one}/") for one in OWN_PATHS)
-        environ.setdefault("HTTP_ACCEPT_ENCODING", "")  # Optuna's dashboard takes it for given
-        return (optuna_app if is_optunas else own)(environ, start_response)
-
-    return answer
-
-
-def _make_pages(store: SqlStore, reports: Reports) -> Flask:
     app = Flask("autotune.dashboard", static_folder=None)
+    reports = Reports(store)
     rows: dict[str, tuple[str, dict[str, Any]]] = {}  # of every study: reports are kept of a few
 
     def study(name: str = "name") -> Seen:
@@ -106,7 +85,6 @@ def _make_pages(store: SqlStore, reports: Reports) -> Flask:
             state=_state(seen),
             others=[name for name in store.names() if name != seen.record.name],
             trial_link=f"/study/trial?name={quote(seen.record.name, safe='')}&number=",
-            optuna=f"/dashboard/studies/{_optuna_id(store, seen.record.name)}",
         )
 
     @app.get("/study/trial")
@@ -249,8 +227,3 @@ def _state(seen: Seen) -> str:
     if verdict is None:
         return "stopped"
     return "done" if verdict.is_confirmed else "open"
-
-
-def _optuna_id(store: SqlStore, name: str) -> int:
-    with store.guard():
-        return store.optuna_storage().get_study_id_from_name(name)

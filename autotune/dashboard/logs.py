@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from typing import BinaryIO
 
 _NAMES = ("stdout.log", "stderr.log")
 _MOST_BYTES = 64 * 1024
@@ -23,14 +22,10 @@ def log_files(run_directory: str) -> tuple[Path, ...]:
     return tuple(path for path in (folder / name for name in _NAMES) if path.is_file() and not path.is_symlink())
 
 
-def open_log(path: Path) -> BinaryIO:
-    """Open a log; OSError if it has become a link meanwhile. Nobody waits for a pipe to be written to."""
-    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK))
-
-
 def read_end(path: Path) -> str:
-    """The last of a log, from the beginning of a line."""
-    with open_log(path) as file:
+    """Return the last of a log, from the beginning of a line; OSError if it has become a link meanwhile."""
+    # A pipe is not waited for.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             return ""
         size = file.seek(0, os.SEEK_END)

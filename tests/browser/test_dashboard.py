@@ -245,10 +245,3 @@ def test_hostile_names_do_nothing_and_nothing_overflows(driver, address, store, 
     assert text(driver, "h1")
     assert driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     assert_all_is_well(driver, address)
-
-
-def test_optunas_dashboard_shows_the_note_of_a_trial(driver, address, store):
-    store_study(store, study_record(name="one"))
-    driver.get(f"{address}dashboard/studies/1/trials?numbers=3")
-    assert wait_for(lambda: "CUDA out of memory in backward" in text(driver, "body"))
-    assert [url for url in requests(driver) if not url.startswith((address, "data:", "blob:"))] == []
