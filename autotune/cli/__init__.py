@@ -33,7 +33,6 @@ COMMANDS = {
     "show": "Show a study: its answer, plan table and trials.",
     "export": "Write a study's bundle again.",
     "dashboard": "Look at studies in a browser, while they run too.",
-    "database": "Make or upgrade a database of studies, and print its roles.",
     "launch": "Run a script to its end with a bundle applied.",
     "verify": "Prove that a bundle trains a script as it is.",
     "gate": "Tell whether a bundle has become slower or needs more memory.",

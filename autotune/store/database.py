@@ -6,7 +6,7 @@ import difflib
 import time
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import sqlalchemy as sa
 
@@ -23,13 +23,8 @@ from .location import Location
 from .optuna_tables import OptunaTables
 from .owner import Owner
 from .port import Store
-from .roles import roles_sql
 from .standing import version_of
 from .study import SqlStudy
-
-if TYPE_CHECKING:
-    from optuna.storages import BaseStorage
-
 
 _MAX_NAME = 200
 
@@ -146,25 +141,6 @@ class SqlStore(Store):
         return tuple(
             PastGate(row.held_at, row.script_name, row.script_sha256, row.configuration, row.gate) for row in rows
         )
-
-    def prepare(self) -> None:
-        """Create Optuna's tables now; ours were made when the database was opened."""
-        self.optuna_storage()
-
-    def optuna_storage(self) -> BaseStorage:
-        """Optuna's storage on this database."""
-        with self.guard():
-            return self._optuna.storage()
-
-    def roles_sql(self) -> str:
-        """The statements that make the roles of a PostgreSQL database; StorageError for SQLite, which has none."""
-        if self._location.path is not None:
-            raise StorageError(
-                f"{self._location} is an SQLite file, and those have no roles",
-                hint="who may use it is a question of the file's permissions: chmod",
-            )
-        with self.guard(), self._engine.connect() as connection:
-            return roles_sql(connection)
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn database failures in the block into StorageError and RunError."""

@@ -12,7 +12,6 @@ import sqlalchemy as sa
 from ..errors import AutotuneError, NotPermittedError, RunError, StorageError
 from ..records.command import shell_word
 from .location import Location
-from .roles import READ, TUNE
 
 _ALMOST_NOTHING_BYTES = 1 << 16  # SQLite's files beside the database start with half of that
 # Of SQLSTATE: PostgreSQL documentation, appendix A.
@@ -42,11 +41,6 @@ def translated(location: Location, *, opening: bool = False) -> Iterator[None]:
         if fault is None:
             raise
         raise fault from error
-
-
-def is_not_permitted(error: Exception) -> bool:
-    """Return whether the server refused because of who asked."""
-    return _state_of(_driver_error(error)) == _NOT_PERMITTED
 
 
 def _translate(error: Exception, location: Location, *, opening: bool) -> AutotuneError | None:
@@ -116,13 +110,8 @@ def _disk_is_full(location: Location) -> bool:
         return False
 
 
-def _state_of(error: BaseException | None) -> str:
-    """Return what the server calls it; empty where it did not answer."""
-    return getattr(error, "sqlstate", None) or ""
-
-
 def _of_server(error: BaseException, location: Location, *, opening: bool) -> AutotuneError:
-    state = _state_of(error)
+    state = getattr(error, "sqlstate", None) or ""  # empty where it did not answer
     first, *_ = str(error).strip().splitlines() or [type(error).__name__]
     if state.startswith("53"):
         return RunError(f"the server of {location} is out of room: {first}", hint=_RESUME)
@@ -131,8 +120,7 @@ def _of_server(error: BaseException, location: Location, *, opening: bool) -> Au
     if state == _NOT_PERMITTED:
         return NotPermittedError(
             f"{location} does not permit this: {first}",
-            hint=f"ask its owner for a role: {READ} looks at studies, {TUNE} runs them too "
-            "(`autotune database --roles` prints both)",
+            hint="ask the owner of the database for the right to do it",
         )
     no_answer = type(error).__name__.endswith(("OperationalError", "InterfaceError", "ConnectionTimeout"))
     if not (state.startswith(_GONE) if state else no_answer):

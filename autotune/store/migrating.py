@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import sqlalchemy as sa
 
 from .. import __version__
-from ..errors import NotPermittedError, StorageError
+from ..errors import StorageError
 from . import schema
-from .faults import is_not_permitted
 from .location import Location
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ def upgrade(engine: sa.Engine, location: Location) -> None:
 
     Raises:
         StorageError: A newer autotune wrote the database.
-        NotPermittedError: It has to be created or upgraded, and whoever opens it may not.
     """
     with engine.connect() as connection:
         if _revision(connection) == schema.HEAD:
@@ -50,18 +48,8 @@ def upgrade(engine: sa.Engine, location: Location) -> None:
                 f"this is autotune {__version__} (schema {schema.HEAD})",
                 hint="pip install --upgrade autotune-memory, or name another database with --storage",
             )
-        try:
-            command.upgrade(config, schema.HEAD)
-            write_about(connection, _WRITER, __version__)
-        except sa.exc.ProgrammingError as error:
-            if not is_not_permitted(error):
-                raise
-            has = "has no tables of autotune" if revision is None else f"has schema {revision}"
-            raise NotPermittedError(
-                f"{location} {has}, autotune {__version__} works with schema {schema.HEAD}, "
-                f"and {location.url.username or 'this user'!r} may not change its tables",
-                hint="its owner brings it up to date: autotune database --storage URL",
-            ) from error
+        command.upgrade(config, schema.HEAD)
+        write_about(connection, _WRITER, __version__)
 
 
 def configuration(connection: sa.Connection) -> Config:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import functools
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..errors import NotPermittedError
 from .owner import Owner
 
 if TYPE_CHECKING:
@@ -48,6 +46,4 @@ def open_store(
     if not read_only:
         return store
     with store:  # what has to be made or upgraded was
-        with suppress(NotPermittedError):
-            store.prepare()
         return connected(create=False, read_only=True)

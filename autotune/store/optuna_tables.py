@@ -10,7 +10,6 @@ import sqlalchemy as sa
 
 from ..errors import StorageError
 from .connections import connect
-from .faults import is_not_permitted
 from .location import Location
 from .migrating import read_about, write_about
 
@@ -67,12 +66,8 @@ class OptunaTables:
             return storage
         storage = self._create()
         self._check(storage)
-        try:
-            with self._ours.begin() as connection:
-                write_about(connection, _CHECKED, f"{optuna.__version__} {storage.get_current_version()}")
-        except sa.exc.ProgrammingError as error:
-            if not is_not_permitted(error):  # who runs studies need not be who notes this: it is checked again
-                raise
+        with self._ours.begin() as connection:
+            write_about(connection, _CHECKED, f"{optuna.__version__} {storage.get_current_version()}")
         return storage
 
     def _connect(self, *, tables_exist: bool) -> optuna.storages.RDBStorage:

@@ -1,7 +1,6 @@
 """What every store does, run by each: in memory, in an SQLite file, in PostgreSQL where there is a server.
 
-Set AUTOTUNE_TEST_POSTGRESQL_URL (a database in which the user may create schemas and roles) to include PostgreSQL,
-where it is run by a user who has no more than the role that runs studies.
+Set AUTOTUNE_TEST_POSTGRESQL_URL (a database in which the user may create schemas and roles) to include PostgreSQL.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from autotune.records.gate import Gate, Gauge, PastGate, Reading
 from autotune.records.study import Repeat, StudyRecord
 from autotune.store.opening import open_store
 from autotune.store.owner import Owner, _start_of
-from autotune.store.roles import TUNE
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.store import InMemoryDatabase, InMemoryStore
@@ -42,8 +40,7 @@ def connect(request, tmp_path):
         else:
             url = str(tmp_path / "study.db")
             if request.param == "postgresql":
-                schema = stack.enter_context(postgresql_schema()).prepare()
-                url = stack.enter_context(schema.user(TUNE))
+                url = stack.enter_context(postgresql_schema()).url
             yield lambda **options: stack.enter_context(open_store(url, **options))
 
 

@@ -33,8 +33,6 @@ LEFT_OUT = {
     "autotune engines install ortmodule": "it fetches packages",
     "autotune run train.py --engine ortmodule --allow compute-optimizer,embedding-sparse-optimizer": "as above",
     "autotune run train.py --study first --storage postgresql://me@host/studies": "it needs a server",
-    "autotune database --storage postgresql://owner@host/studies": "as above",
-    "autotune database --storage postgresql://owner@host/studies --roles": "as above",
     "autotune run train.py --devices 0,1": "it needs two GPUs",
     "autotune export STUDY --to mlflow": "`tests/unit/test_trackers.py` has the trackers",
     "autotune export STUDY --to wandb": "as above",

@@ -34,7 +34,7 @@ def put_postgresql(revision, folder, url, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(schema, "HEAD", revision)
         with open_store(url) as store:
-            store.prepare()
+            store._optuna.storage()
     target = sa.create_engine(url, poolclass=sa.NullPool)
     tables = sa.MetaData()
     tables.reflect(target)

@@ -8,11 +8,9 @@ import os
 
 import sqlalchemy as sa
 
-from autotune.store.opening import open_store
 from tests.needs import POSTGRESQL_URL
 
 _NUMBERS = itertools.count()
-_ROLES = 0x726F6C65  # roles belong to the server, not to the schema: one test at a time makes them
 
 
 def server_url():
@@ -44,23 +42,13 @@ class postgresql_schema:
     def tables(self):
         return sa.inspect(self.engine).get_table_names(schema=self.name)
 
-    def prepare(self):
-        """Make the tables and the roles, as the owner does by what autotune prints."""
-        with open_store(self.url) as store:
-            store.prepare()
-            statements = store.roles_sql()
-        with self.engine.begin() as connection:
-            connection.execute(sa.text(f"SELECT pg_advisory_xact_lock({_ROLES})"))
-            connection.exec_driver_sql(statements)
-        return self
-
     @contextlib.contextmanager
-    def user(self, role=None):
-        """The URL of a user who has been given that role, and nothing else."""
+    def reader(self):
+        """The URL of a user who may read the tables that are there by now, and nothing else."""
         name = f"somebody_{os.getpid()}_{next(_NUMBERS)}"
         self.execute(f"CREATE ROLE {name} LOGIN")
-        if role:
-            self.execute(f"GRANT {role} TO {name}")
+        self.execute(f"GRANT USAGE ON SCHEMA {self.name} TO {name}")
+        self.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA {self.name} TO {name}")
         try:
             yield sa.make_url(self.url).set(username=name).render_as_string(hide_password=False)
         finally:

@@ -18,7 +18,6 @@ from autotune.records.objective import Objective
 from autotune.records.outcome import Measured
 from autotune.records.study import Repeat
 from autotune.store.opening import open_store
-from autotune.store.roles import READ, TUNE
 from autotune.verdict.memory_limit import answer_limit_of
 from tests.fakes.grafana import as_sent
 from tests.fakes.hostile_names import HOSTILE_NAMES
@@ -103,9 +102,8 @@ def database():
     """Gives a store to fill, and who may only read it."""
     with (
         postgresql_schema() as place,
-        place.prepare().user(TUNE) as tuner,
-        place.user(READ) as reader,
-        open_store(tuner) as store,
+        open_store(place.url) as store,
+        place.reader() as reader,
     ):
         yield store, Reader(reader)
 
@@ -114,7 +112,7 @@ def database():
 def filled():
     """A database with a study of each name, all of them alike but for one trial less each, and with three gates."""
     with postgresql_schema() as place:
-        with place.prepare().user(TUNE) as url, open_store(url) as store:
+        with open_store(place.url) as store:
             record = study_record()
             kept = {
                 name: fill(store, name, dataclasses.replace(record, trials=record.trials[: len(record.trials) - index]))
@@ -124,7 +122,7 @@ def filled():
             store.add_gate(gate("regression", "other.py", speed=(90.0, 0.9), memory=(9.0 * GIB, 1.125)))
             failed = Gate("failed", ("It did not run.",), "stored", 0)
             store.add_gate(PastGate(NOW - 30.0, "train.py", "0" * 64, WINNER.key, failed))
-        with place.user(READ) as url:
+        with place.reader() as url:
             yield kept, Reader(url)
 
 
@@ -245,7 +243,7 @@ def test_studies_that_an_older_version_made_are_shown_too(revision, tmp_path, mo
             record = store.open("ended").record()
             # As resuming it does: the answer is written as this version writes it, the trials stay.
             store.open("ended").set_verdict(record.verdict)
-        with place.prepare().user(READ) as url:
+        with place.reader() as url:
             rows = Reader(url).panel(STUDIES, begin=0)
     by_name = {row["study"]: row for row in rows}
     assert best(by_name["ended"]) == as_figures(record, record.verdict.winner)

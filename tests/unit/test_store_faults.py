@@ -12,13 +12,16 @@ from dataclasses import replace
 import pytest
 import sqlalchemy as sa
 
-from autotune.errors import RunError, StorageError
+from autotune import pipeline
+from autotune.errors import NotPermittedError, RunError, StorageError
 from autotune.records.measurement import Peaks
 from autotune.store.faults import translated
 from autotune.store.location import parse_location
 from autotune.store.opening import open_store
 from tests.fakes.postgresql import postgresql_schema
-from tests.fakes.store_samples import ENVIRONMENT, MEASURED, PLANNED, SPEC
+from tests.fakes.store_samples import ENVIRONMENT, FACTS, MEASURED, PLANNED, SPEC
+from tests.fakes.stored_study import store_study
+from tests.fakes.study_record import study_record
 
 
 @pytest.fixture
@@ -158,6 +161,19 @@ def test_connections_that_the_server_has_ended_are_made_anew():
             assert ended
             study.optuna.ask()
             assert len(study.optuna.get_trials()) == 2
+
+
+@pytest.mark.postgresql
+def test_who_may_only_read_looks_at_studies_and_exports_them(tmp_path):
+    with postgresql_schema() as place:
+        with open_store(place.url) as store:
+            store_study(store, study_record(name="one"))
+        with place.reader() as url, open_store(url) as store:
+            study = store.open("one")
+            assert study.record().verdict is not None
+            assert (pipeline.export(study, tmp_path / "bundle") / "mem_opt.json").exists()
+            with pytest.raises(NotPermittedError, match="does not permit this: permission denied for table"):
+                study.set_facts(FACTS)
 
 
 class _SqliteError(sqlite3.DatabaseError):
