@@ -45,11 +45,7 @@ _GATES_SHOWN = 200  # of each setting, the newest
 
 
 def make_app(store: Store) -> Flask:
-    """Everything that is behind the door.
-
-    Args:
-        store: The database, opened for reading only.
-    """
+    """Make everything that is behind the door; it only reads the store."""
     app = Flask("autotune.dashboard", static_folder=None)
     reports = Reports(store)
     rows: dict[str, tuple[str, dict[str, Any]]] = {}  # of every study: reports are kept of a few

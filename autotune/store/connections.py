@@ -5,8 +5,6 @@ connections commit with ``synchronous=FULL``, one fsync per commit, so that a fi
 there are a few commits per trial, and a trial takes seconds. Optuna commits dozens of times per trial and its
 connections use ``NORMAL``, which outlives the death of any process; after a power cut the database is intact, and what
 Optuna may have lost since our last commit (which syncs everything before it) is what ``untold`` tells it again.
-
-Connections that are for reading only are so by the database's own word, whatever is run on them.
 """
 
 from __future__ import annotations
@@ -24,40 +22,35 @@ from ..errors import StorageError
 from .location import Location
 
 
-def connect(
-    location: Location, *, timeout_s: float, synchronous: Literal["FULL", "NORMAL"], read_only: bool = False
-) -> sa.Engine:
+def connect(location: Location, *, timeout_s: float, synchronous: Literal["FULL", "NORMAL"]) -> sa.Engine:
     """Make an engine, which connects at its first use.
 
     Waiting for a lock or for a server that does not answer ends after ``timeout_s``.
     """
     if location.path is not None:
-        # Who looks for days must see the file that is there by then; a connection that is kept sees a deleted one.
-        pool = {"poolclass": sa.NullPool} if read_only else {}
-        return sa.create_engine(location.url, creator=_SQLite(location, timeout_s, synchronous, read_only), **pool)
-    return _postgresql(location, timeout_s, read_only)
+        # A dashboard is open for days and must see the file that is there: a kept connection sees a deleted one.
+        pool = {"poolclass": sa.NullPool} if synchronous == "FULL" else {}
+        return sa.create_engine(location.url, creator=_SQLite(location, timeout_s, synchronous), **pool)
+    return _postgresql(location, timeout_s)
 
 
 class _SQLite:
     """Opens the file, which must exist: one that was deleted meanwhile is an error, not an empty database."""
 
-    def __init__(self, location: Location, timeout_s: float, synchronous: str, read_only: bool) -> None:
+    def __init__(self, location: Location, timeout_s: float, synchronous: str) -> None:
         assert location.path is not None
         self._uri = f"file:{quote(os.fsencode(location.path))}?mode=rw"
         self._timeout_s = timeout_s
         self._synchronous = synchronous
-        self._read_only = read_only
 
     def __call__(self) -> sqlite3.Connection:
         # The pool hands a connection to one thread at a time.
         connection = sqlite3.connect(self._uri, uri=True, timeout=self._timeout_s, check_same_thread=False)
         connection.execute(f"PRAGMA synchronous={self._synchronous}")
-        if self._read_only:
-            connection.execute("PRAGMA query_only=ON")
         return connection
 
 
-def _postgresql(location: Location, timeout_s: float, read_only: bool) -> sa.Engine:
+def _postgresql(location: Location, timeout_s: float) -> sa.Engine:
     milliseconds = max(1000, round(timeout_s * 1000))
     arguments: dict[str, Any] = {
         "application_name": "autotune",
@@ -80,8 +73,6 @@ def _postgresql(location: Location, timeout_s: float, read_only: bool) -> sa.Eng
     def limit_waiting(connection: Any, _record: Any) -> None:
         # Not by the start-up parameter "options", which connection poolers such as PgBouncer refuse.
         connection.execute(f"SET lock_timeout = {milliseconds}")
-        if read_only:
-            connection.execute("SET default_transaction_read_only = on")
         connection.commit()
 
     return engine

@@ -40,7 +40,6 @@ class SqlStore(Store):
         timeout_s: float,
         grace_s: float,
         owner: Owner,
-        read_only: bool = False,
     ) -> None:
         self._location = location
         self._grace_s = grace_s
@@ -49,8 +48,8 @@ class SqlStore(Store):
             if location.path is not None:
                 _check_file(location, create=create)
                 use_write_ahead_log(location, create=create, timeout_s=timeout_s)
-            self._engine = connect(location, timeout_s=timeout_s, synchronous="FULL", read_only=read_only)
-            self._optuna = OptunaTables(location, self._engine, timeout_s=timeout_s, read_only=read_only)
+            self._engine = connect(location, timeout_s=timeout_s, synchronous="FULL")
+            self._optuna = OptunaTables(location, self._engine, timeout_s=timeout_s)
             try:
                 migrating.upgrade(self._engine, location)
             except BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING
 
 from .owner import Owner
@@ -18,7 +17,6 @@ def open_store(
     timeout_s: float = 15.0,
     grace_s: float = 120.0,
     owner: Owner | None = None,
-    read_only: bool = False,
 ) -> SqlStore:
     """Open a database of studies; an older one is upgraded.
 
@@ -29,7 +27,6 @@ def open_store(
         timeout_s: How long to wait for a locked database, or for a server.
         grace_s: How long an owner on another machine may be silent before its trials are taken over.
         owner: Who begins trials; this process unless told otherwise.
-        read_only: Have the database itself refuse whatever would write, from when it is open.
 
     Raises:
         StorageError: The URL or what it names cannot be used.
@@ -39,11 +36,4 @@ def open_store(
     from .location import parse_location
 
     location = parse_location(url)
-    connected = functools.partial(
-        SqlStore, location, timeout_s=timeout_s, grace_s=grace_s, owner=owner or Owner.current()
-    )
-    store = connected(create=create)
-    if not read_only:
-        return store
-    with store:  # what has to be made or upgraded was
-        return connected(create=False, read_only=True)
+    return SqlStore(location, create=create, timeout_s=timeout_s, grace_s=grace_s, owner=owner or Owner.current())

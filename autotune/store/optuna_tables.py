@@ -27,12 +27,11 @@ class OptunaTables:
     about opening a study, so what was checked is noted, and done again only for another Optuna or another schema.
     """
 
-    def __init__(self, location: Location, ours: sa.Engine, *, timeout_s: float, read_only: bool) -> None:
+    def __init__(self, location: Location, ours: sa.Engine, *, timeout_s: float) -> None:
         self._location = location
         self._ours = ours
         self._timeout_s = timeout_s
-        self._read_only = read_only
-        self._engine = connect(location, timeout_s=timeout_s, synchronous="NORMAL", read_only=read_only)
+        self._engine = connect(location, timeout_s=timeout_s, synchronous="NORMAL")
         self._lock = threading.Lock()
         self._storage: optuna.storages.BaseStorage | None = None
 
@@ -60,10 +59,6 @@ class OptunaTables:
             storage = self._connect(tables_exist=True)
             if storage.get_current_version() == schema:
                 return storage
-        if self._read_only:
-            storage = self._connect(tables_exist=True)
-            self._check(storage)
-            return storage
         storage = self._create()
         self._check(storage)
         with self._ours.begin() as connection:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.browser
 @contextmanager
 def served(database, *, token="", port=0):
     """A dashboard of a database, from a thread of its own."""
-    with open_store(database, read_only=True) as store:
+    with open_store(database) as store:
         server = Server(Door(make_app(store), token=token), host="127.0.0.1", port=port)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()

@@ -36,7 +36,7 @@ def writing(tmp_path):
 @pytest.fixture
 def look(writing, tmp_path):
     """``look(address)`` gives the answer of a dashboard on the database that ``writing`` writes."""
-    with open_store(str(tmp_path / "studies.db"), read_only=True) as store:
+    with open_store(str(tmp_path / "studies.db")) as store:
         browser = Client(make_app(store))
 
         def look(address, *, status=200, **query):
