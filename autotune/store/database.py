@@ -49,7 +49,7 @@ class SqlStore(Store):
                 _check_file(location, create=create)
                 use_write_ahead_log(location, create=create, timeout_s=timeout_s)
             self._engine = connect(location, timeout_s=timeout_s, synchronous="FULL")
-            self._optuna = OptunaTables(location, self._engine, timeout_s=timeout_s)
+            self._optuna = OptunaTables(location, timeout_s=timeout_s)
             try:
                 migrating.upgrade(self._engine, location)
             except BaseException:

@@ -1,11 +1,10 @@
-"""Bring a database to the schema of this autotune, or refuse one that a newer autotune wrote."""
+"""Make the tables of a database, or refuse those of another autotune."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
 
@@ -14,19 +13,15 @@ from ..errors import StorageError
 from . import schema
 from .location import Location
 
-if TYPE_CHECKING:
-    from alembic.config import Config
-
-
 _LOCK = 0x6175746F  # any number that nobody else locks in the same PostgreSQL database: "auto"
-_WRITER = "autotune"  # key in the table about: the version that last changed the schema
+_WRITER = "autotune"  # key in the table about: the version that made the tables
 
 
 def upgrade(engine: sa.Engine, location: Location) -> None:
-    """Create or upgrade our tables, once, also when several processes open a database at the same time.
+    """Make our tables, once, also when several processes open a database at the same time.
 
     Raises:
-        StorageError: A newer autotune wrote the database.
+        StorageError: Another autotune wrote the database, whose tables are others.
     """
     with engine.connect() as connection:
         if _revision(connection) == schema.HEAD:
@@ -35,44 +30,25 @@ def upgrade(engine: sa.Engine, location: Location) -> None:
         revision = _revision(connection)
         if revision == schema.HEAD:
             return
-        # Imported late: a database that is up to date, the usual one, needs no Alembic.
-        from alembic import command
-        from alembic.script import ScriptDirectory
-
-        config = configuration(connection)
-        known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-        if revision is not None and revision not in known:
-            writer = read_about(connection, _WRITER) or "a later version"
+        if revision is not None:
+            writer = connection.scalar(sa.select(schema.about.c.value).where(schema.about.c.key == _WRITER))
+            is_old = revision < schema.HEAD
+            hint = "nothing reads it any more" if is_old else "pip install --upgrade autotune-memory"
             raise StorageError(
                 f"{location} was written by autotune {writer} (schema {revision}); "
                 f"this is autotune {__version__} (schema {schema.HEAD})",
-                hint="pip install --upgrade autotune-memory, or name another database with --storage",
+                hint=f"{hint}; or name another database with --storage",
             )
+        # Imported late: a database that is up to date, the usual one, needs no Alembic.
+        from alembic import command
+        from alembic.config import Config
+
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
+        config.attributes["connection"] = connection
+        config.attributes["version_table"] = schema.VERSION_TABLE
         command.upgrade(config, schema.HEAD)
-        write_about(connection, _WRITER, __version__)
-
-
-def configuration(connection: sa.Connection) -> Config:
-    """Alembic's configuration for work on this connection."""
-    from alembic.config import Config
-
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-    config.attributes["connection"] = connection
-    config.attributes["version_table"] = schema.VERSION_TABLE
-    return config
-
-
-def read_about(connection: sa.Connection, key: str) -> str | None:
-    """Give a line of the table ``about``."""
-    value: str | None = connection.scalar(sa.select(schema.about.c.value).where(schema.about.c.key == key))
-    return value
-
-
-def write_about(connection: sa.Connection, key: str, value: str) -> None:
-    """Set a line of the table ``about``."""
-    statement = schema.insert(connection, schema.about).values(key=key, value=value)
-    connection.execute(statement.on_conflict_do_update(index_elements=["key"], set_={"value": value}))
+        connection.execute(sa.insert(schema.about).values(key=_WRITER, value=__version__))
 
 
 def _revision(connection: sa.Connection) -> str | None:

@@ -18,7 +18,7 @@ def open_store(
     grace_s: float = 120.0,
     owner: Owner | None = None,
 ) -> SqlStore:
-    """Open a database of studies; an older one is upgraded.
+    """Open a database of studies, and make its tables if it has none.
 
     Args:
         url: ``sqlite:///FILE``, the bare path of a file, or ``postgresql://user:password@host/database``.

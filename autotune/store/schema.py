@@ -1,4 +1,4 @@
-"""Our tables. ``migrations/`` brings a database to this shape; a test holds the two against each other.
+"""Our tables, which the first revision in ``migrations/`` makes.
 
 They refer to Optuna's tables by value, without foreign keys: Optuna owns its schema, and deleting a study with
 Optuna's tools must not fail on ours. Records are stored as their JSON; the columns beside them are for queries.

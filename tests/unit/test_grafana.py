@@ -21,7 +21,6 @@ from autotune.store.opening import open_store
 from autotune.verdict.memory_limit import answer_limit_of
 from tests.fakes.grafana import as_sent
 from tests.fakes.hostile_names import HOSTILE_NAMES
-from tests.fakes.old_databases import SCHEMAS, put_postgresql
 from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.study_record import BASELINE, GIB, WINNER, baseline_best, measured, study_record
 
@@ -233,21 +232,6 @@ def test_a_study_without_an_answer_has_no_best(database, record):
     assert row["state"] == ("nothing_fits" if record.verdict else "not finished")
     assert row["trials"] == len(record.trials)
     assert best(row) == (None, None)
-
-
-@pytest.mark.postgresql
-@pytest.mark.parametrize("revision", SCHEMAS)
-def test_studies_that_an_older_version_made_are_shown_too(revision, tmp_path, monkeypatch):
-    with postgresql_schema() as place:
-        with open_store(put_postgresql(revision, tmp_path, place.url, monkeypatch)) as store:
-            record = store.open("ended").record()
-            # As resuming it does: the answer is written as this version writes it, the trials stay.
-            store.open("ended").set_verdict(record.verdict)
-        with place.reader() as url:
-            rows = Reader(url).panel(STUDIES, begin=0)
-    by_name = {row["study"]: row for row in rows}
-    assert best(by_name["ended"]) == as_figures(record, record.verdict.winner)
-    assert by_name["killed"]["state"] == "not finished"
 
 
 @pytest.mark.postgresql
