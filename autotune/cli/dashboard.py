@@ -62,12 +62,7 @@ def dashboard(
         server = Server(Door(make_pages(store), token=token), host=host, port=port)
         typer.echo(f"Studies of {shown_storage(store, storage)}: {server.address}{f'?token={token}' if token else ''}")
         typer.echo("Ctrl-C ends it.", err=True)
-        try:
-            server.run()
-        except KeyboardInterrupt:
-            pass  # that is how it ends
-        finally:
-            server.close()
+        server.run()
 
 
 app = make_app(dashboard)

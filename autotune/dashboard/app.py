@@ -63,7 +63,7 @@ def make_app(store: Store) -> Flask:
     def studies() -> Response:
         version, names = store.version(), store.names()
         for name in names:
-            own = reports.version(name)
+            own = store.open(name).version()
             if name not in rows or rows[name][0] != own:
                 rows[name] = own, _row(reports.of(name))
         shown = [rows[name][1] for name in reversed(names)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
+import functools
 from dataclasses import dataclass
 
 from ..records.study import StudyRecord
@@ -29,27 +28,13 @@ class Reports:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._lock = threading.Lock()
-        self._seen: OrderedDict[str, Seen] = OrderedDict()
-
-    def version(self, name: str) -> str:
-        """The version at which a study stands; cheap."""
-        return self._store.open(name).version()
+        self._seen = functools.lru_cache(_MOST)(self._look)
 
     def of(self, name: str) -> Seen:
-        """One study; StorageError naming similar ones if there is none of that name."""
+        """Return one study; StorageError naming similar ones if there is none of that name."""
+        return self._seen(name, self._store.open(name).version())
+
+    def _look(self, name: str, version: str) -> Seen:
         study = self._store.open(name)
-        version = study.version()
-        with self._lock:
-            known = self._seen.get(name)
-            if known is not None and known.version == version:
-                self._seen.move_to_end(name)
-                return known
         record = study.record()
-        seen = Seen(version, record, build_report(record), study.is_running())
-        with self._lock:
-            self._seen[name] = seen
-            self._seen.move_to_end(name)
-            while len(self._seen) > _MOST:
-                self._seen.popitem(last=False)
-        return seen
+        return Seen(version, record, build_report(record), study.is_running())

@@ -7,6 +7,8 @@ import ipaddress
 import socket
 from typing import TYPE_CHECKING
 
+from werkzeug.serving import WSGIRequestHandler, make_server
+
 from ..errors import UsageError
 
 if TYPE_CHECKING:
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8421
 _TRIED = 20  # ports after the default one, where that is taken
-_THREADS = 8
 
 
 def is_this_machine(host: str) -> bool:
@@ -24,6 +25,11 @@ def is_this_machine(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, *_: object) -> None:
+        """Print no line for each request."""
 
 
 class Server:
@@ -39,42 +45,33 @@ class Server:
     """
 
     def __init__(self, app: WSGIApplication, *, host: str, port: int | None) -> None:
-        from cheroot.wsgi import Server as WSGIServer
-
-        ports = range(DEFAULT_PORT, DEFAULT_PORT + _TRIED) if port is None else (port,)
-        number = next((one for one in ports[:-1] if not _is_taken(host, one)), ports[-1])
-        self._server = WSGIServer((host, number), app, numthreads=_THREADS, server_name="autotune")
-        try:
-            _try(host, number)
-            self._server.prepare()
-        except OSError as error:
-            raise UsageError(
-                f"cannot listen at {host}, port {number}: {error.strerror or error}",
-                hint="choose another one: --port N, or --port 0 for any that is free",
-            ) from None
-        self.port = int(self._server.bind_addr[1])
+        with _listen(host, port) as listening:
+            self.port = int(listening.getsockname()[1])
+            descriptor = listening.fileno()  # of which the server makes a copy
+            self._server = make_server(host, self.port, app, threaded=True, request_handler=_Quiet, fd=descriptor)
         shown = f"[{host}]" if ":" in host else host
         self.address = f"http://{shown}:{self.port}/"
 
     def run(self) -> None:
         """Answer until ``close``, or until Ctrl-C."""
-        self._server.serve()
+        self._server.serve_forever()
 
     def close(self) -> None:
-        """Stop listening, and end all connections."""
-        self._server.stop()
+        """Have ``run``, which another thread is in, come to its end."""
+        self._server.shutdown()
 
 
-def _is_taken(host: str, port: int) -> bool:
-    try:
-        _try(host, port)
-    except OSError as error:
-        return error.errno == errno.EADDRINUSE
-    return False
-
-
-def _try(host: str, port: int) -> None:
-    """OSError, with the system's words, if nobody can listen there."""
+def _listen(host: str, port: int | None) -> socket.socket:
+    ports = range(DEFAULT_PORT, DEFAULT_PORT + _TRIED) if port is None else (port,)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.create_server((host, port), family=family):
-        pass
+    for number in ports:
+        try:
+            return socket.create_server((host, number), family=family)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and number != ports[-1]:
+                continue
+            raise UsageError(
+                f"cannot listen at {host}, port {number}: {error.strerror or error}",
+                hint="choose another one: --port N, or --port 0 for any that is free",
+            ) from None
+    raise AssertionError("there is a port to try")
