@@ -26,7 +26,7 @@ class Recipe:
     """The parts of an engine's own environment.
 
     ``python`` is the only version that all parts exist for. ``torch`` is a release of its CPU builds, found at
-    ``torch_links`` where the package index has none. ``requirements`` are pinned, the dependencies too: newer ones were
+    ``torch_links``. ``requirements`` are pinned, the dependencies too: newer ones were
     never seen with a release that gets no more updates. ``extension`` is the folder of the one C++ extension to
     compile, below ``site-packages``. ``module`` is a file of the worker's. Scripts of the environment's user can import
     it under its own name.

@@ -15,8 +15,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +24,6 @@ from ..records.engines import Engine
 from .environments import MARKER, RECIPES, Recipe, environment_folder, environment_python
 from .host import find_cxx_compiler
 from .interpreter import WORKER, ask_interpreter
-
-_VENV_S = 300.0
-_PACKAGES_S = 3600.0
-_COMPILE_S = 1800.0
-_TRY_S = 300.0
-# A package that the index does not have, and not a network that does not answer.
-_NOT_FOUND = "No matching distribution found"
 
 _TRY = """
 import importlib, runpy, sys
@@ -67,7 +59,7 @@ def install_engine(engine: Engine, *, python: str | None, on_step: Callable[[str
 
     Raises:
         UsageError: no Python of the right version is here, or no C++ compiler.
-        RunError: a step failed or took too long; its last lines are in the error, all of them in a log file.
+        RunError: a step failed; its last lines are in the error, all of them in a log file.
     """
     recipe = RECIPES[engine]
     folder = environment_folder(engine)
@@ -152,32 +144,19 @@ def _make(site: _Site, recipe: Recipe, base: str, on_step: Callable[[str], None]
     """Make the environment from nothing; the marker comes last."""
     on_step(f"making a virtual environment with {base}")
     shutil.rmtree(site.folder, ignore_errors=True)
-    _do(site, "make the virtual environment", (base, "-m", "venv", str(site.folder)), _VENV_S)
-    on_step(f"installing {recipe.torch} (some 200 MB)")
-    _install_torch(site, recipe)
-    on_step(f"installing {recipe.requirements[0]} and what it needs")
-    pip = (site.python, "-m", "pip", "install", "--no-input", "--prefer-binary")
-    _do(site, "install the packages", (*pip, recipe.torch, *recipe.requirements), _PACKAGES_S)
+    _do(site, "make the virtual environment", (base, "-m", "venv", str(site.folder)))
+    on_step(f"installing {recipe.torch}, {recipe.requirements[0]} and what they need (some 350 MB)")
+    pip = (site.python, "-m", "pip", "install", "--no-input", "--prefer-binary", "--find-links", recipe.torch_links)
+    _do(site, "install the packages", (*pip, recipe.torch, *recipe.requirements))
     on_step("compiling the extension that runs PyTorch's operators inside ONNX Runtime (about a minute)")
     _compile(site, recipe)
     shutil.copy(recipe.module, site.packages(recipe))
     on_step("training one step")
-    _do(site, "train one step", (site.python, "-P", "-c", _TRY, str(WORKER)), _TRY_S)
+    _do(site, "train one step", (site.python, "-P", "-c", _TRY, str(WORKER)))
     marker = site.folder / f"{MARKER}.part"
     marker.write_text(json.dumps({"key": recipe.key, "torch": recipe.torch, "requirements": recipe.requirements}))
     marker.replace(site.folder / MARKER)
     return Path(site.python)
-
-
-def _install_torch(site: _Site, recipe: Recipe) -> None:
-    """From the package index if it has this build, else from PyTorch's own: that one is asked only where it must be."""
-    pip = (site.python, "-m", "pip", "install", "--no-input", recipe.torch)
-    try:
-        _do(site, "install torch", pip, _PACKAGES_S)
-    except RunError as error:
-        if _NOT_FOUND not in error.detail:
-            raise
-        _do(site, "install torch", (*pip, "--find-links", recipe.torch_links), _PACKAGES_S)
 
 
 def _compile(site: _Site, recipe: Recipe) -> None:
@@ -185,56 +164,40 @@ def _compile(site: _Site, recipe: Recipe) -> None:
     source = site.packages(recipe) / recipe.extension
     build = site.folder / "build"
     command = (site.python, str(source / "setup.py"), "build", "--build-base", str(build))
-    _do(site, "compile the extension", command, _COMPILE_S, working_directory=source)
+    _do(site, "compile the extension", command, working_directory=source)
     # Two levels up is `torch_cpp_extensions`.
     for compiled in build.glob(f"lib.*/{source.name}*.so"):
         shutil.copy(compiled, source.parents[1])
     shutil.rmtree(build)
 
 
-def _do(
-    site: _Site, what: str, command: Sequence[str], deadline_s: float, *, working_directory: Path | None = None
-) -> None:
-    """Run one step; RunError with its last lines where it failed or took too long. Its processes end with it."""
+def _do(site: _Site, what: str, command: Sequence[str], *, working_directory: Path | None = None) -> None:
+    """Run one step; RunError with its last lines where it failed. Its processes end with it."""
     with site.log.open("ab") as log:
         log.write(f"$ {' '.join(command)}\n".encode())
         log.flush()
         begin = log.tell()
-        started: list[subprocess.Popen[bytes]] = []
-
-        def start() -> None:
-            process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                cwd=working_directory or site.folder.parent,
-                start_new_session=True,
-                pass_fds=(site.lock,),
-                env={**os.environ, "PATH": f"{site.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"},
-            )
-            started.append(process)
-
-        try:
-            # In a thread of its own: Ctrl-C, which comes to the main one, would lose a process that is just starting.
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(start).result()
-            status = started[0].wait(deadline_s)
-        except subprocess.TimeoutExpired:
-            status = None
-        finally:
-            for process in started:
-                try:
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=working_directory or site.folder.parent,
+            start_new_session=True,
+            pass_fds=(site.lock,),
+            env={**os.environ, "PATH": f"{site.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"},
+        ) as process:
+            try:
+                status = process.wait()
+            finally:
+                with suppress(ProcessLookupError):  # all of them have ended
                     os.killpg(process.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass  # all of them have ended
-                process.wait()
+                process.wait()  # the block's end does not after Ctrl-C
     if status == 0:
         return
     said = site.log.read_bytes()[begin:].decode(errors="replace").splitlines()
-    how = f"took longer than {deadline_s / 60:.0f} minutes" if status is None else f"ended with status {status}"
     raise RunError(
-        f"could not {what}: {command[0]} {how}",
+        f"could not {what}: {command[0]} ended with status {status}",
         hint=f"the lines above say why, {site.log} has all of them; the same command again starts afresh",
         detail="\n".join(line for line in said if line.strip())[-4000:],
     )
