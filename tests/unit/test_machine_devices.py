@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,6 @@ from autotune.launch.process import device_variables
 from autotune.machine.devices import Gpus, find_device
 from autotune.machine.meters.nvidia import Nvidia
 from autotune.machine.meters.nvidia_meter import NvmlMeter
-from autotune.machine.meters.nvml import Library
 from autotune.machine.meters.vendors import meter_for, read_gpus
 from tests.fakes.nvml import Card, FakeNvml
 
@@ -183,7 +183,7 @@ def test_nvml_that_could_not_be_opened_is_tried_again() -> None:
 
 def test_lists_and_meters_of_this_process_share_one_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml = FakeNvml(Card("GPU-a"))
-    monkeypatch.setattr("autotune.machine.meters.nvml._NVML", Library(nvml))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
 
     assert [device.uuid for device in Nvidia().list_gpus({}).devices] == ["GPU-a"]
     NvmlMeter("GPU-a").start()

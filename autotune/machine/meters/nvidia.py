@@ -10,7 +10,7 @@ from ..devices import Device, Gpus
 from .deadline import MeterWithDeadline, NoAnswerError, Questions
 from .nvidia_listing import list_gpus
 from .nvidia_meter import NvmlMeter
-from .nvml import library_of
+from .nvml import module_of
 
 # Without its persistence daemon the driver starts each card anew, which takes seconds.
 _LIST_S = 30.0
@@ -27,7 +27,7 @@ class Nvidia:
     """
 
     def __init__(self, nvml: Any = None, *, list_within_s: float = _LIST_S, sample_within_s: float = _SAMPLE_S) -> None:
-        self._library = library_of(nvml)
+        self._nvml = nvml
         self._list_within_s = list_within_s
         self._sample_within_s = sample_within_s
         self._questions = Questions("NVML")
@@ -35,14 +35,15 @@ class Nvidia:
     def list_gpus(self, variables: Mapping[str, str]) -> Gpus:
         """All GPUs and slices (MIG) of them, or the entries of ``CUDA_VISIBLE_DEVICES`` where that is set."""
         try:
-            return self._questions.ask(partial(list_gpus, self._library, variables), within_s=self._list_within_s)
+            question = partial(list_gpus, module_of(self._nvml), variables)
+            return self._questions.ask(question, within_s=self._list_within_s)
         except NoAnswerError as error:
             return Gpus((), "NVML", problem=str(error))
 
     def make_meter(self, device: Device) -> MeterWithDeadline:
         """The meter of one of them."""
         return MeterWithDeadline(
-            NvmlMeter(device.uuid, nvml=self._library),
+            NvmlMeter(device.uuid, nvml=self._nvml),
             library="NVML",
             start_within_s=self._list_within_s,
             sample_within_s=self._sample_within_s,

@@ -15,21 +15,21 @@ from typing import Any
 
 from ..devices import Device, Gpus
 from .nvidia_memory import NoFigureError, memory_of
-from .nvml import Library
+from .nvml import open_nvml
 
 _MPS_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - where the service has them by default
 
 
-def list_gpus(library: Library, variables: Mapping[str, str]) -> Gpus:
+def list_gpus(nvml: Any, variables: Mapping[str, str]) -> Gpus:
     """Return what NVML tells: see ``Vendor.list_gpus``. May hang."""
     try:
-        nvml = library.open()
+        open_nvml(nvml)
         cards = [_slots(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
         visible = _visible(cards, variables.get("CUDA_VISIBLE_DEVICES"))
         by_number = not _is_shared_out(variables) and _cuda_counts_alike(nvml, cards)
         devices = tuple(_describe(nvml, index, slot, by_number=by_number) for index, slot in enumerate(visible))
         return Gpus(devices, "NVML", nvml.nvmlSystemGetDriverVersion())
-    except library.module.NVMLError as error:
+    except nvml.NVMLError as error:
         return Gpus((), "NVML", problem=str(error))
 
 

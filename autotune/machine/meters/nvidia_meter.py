@@ -11,7 +11,7 @@ from ...records.conditions import DeviceReading
 from .neighbours import Owners, ProcessUse, Whose, seconds_of_others
 from .nvidia_conditions import NvmlConditions
 from .nvidia_memory import Memory, NoFigureError, memory_of
-from .nvml import library_of
+from .nvml import module_of, open_nvml
 from .port import Neighbours
 
 _MIB = 2**20
@@ -56,8 +56,7 @@ class NvmlMeter:
         moved_bytes: int = 8 * _MIB,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._library = library_of(nvml)
-        self._nvml = self._library.module
+        self._nvml = module_of(nvml)
         self._uuid = uuid
         self._list_every = list_every
         self._moved_limit_bytes = moved_bytes
@@ -82,7 +81,8 @@ class NvmlMeter:
     def start(self) -> None:
         """Note what the device's memory holds before the run. RunError if NVML does not know the device."""
         try:
-            self._handle = self._library.open().nvmlDeviceGetHandleByUUID(self._uuid)
+            open_nvml(self._nvml)
+            self._handle = self._nvml.nvmlDeviceGetHandleByUUID(self._uuid)
         except self._nvml.NVMLError as error:
             raise RunError(
                 f"NVML cannot read the memory of device {self._uuid!r}: {error}",

@@ -7,49 +7,23 @@ more call that may hang.
 
 from __future__ import annotations
 
-import threading
+import functools
 from typing import Any
 
 
-class Library:
-    """A module like ``pynvml``, opened once.
-
-    Args:
-        module: None imports ``pynvml`` when it is first asked for.
-    """
-
-    def __init__(self, module: Any = None) -> None:
-        self._module = module
-        self._is_open = False
-        self._lock = threading.Lock()
-
-    @property
-    def module(self) -> Any:
-        """The module, which may not be open: for its errors and constants."""
-        if self._module is None:
-            import pynvml
-
-            self._module = pynvml
-        return self._module
-
-    def open(self) -> Any:
-        """The module, open. Its NVMLError where it cannot be opened; the next question then tries again.
-
-        Whoever asks while another thread's opening hangs, hangs as well: ask with a deadline (``Questions``).
-        """
-        module = self.module
-        with self._lock:
-            if not self._is_open:
-                module.nvmlInit()
-                self._is_open = True
-        return module
-
-
-_NVML = Library()
-
-
-def library_of(nvml: Any) -> Library:
-    """The one of this process, or for a module that stands for ``pynvml`` one of its own."""
+def module_of(nvml: Any = None) -> Any:
+    """Return ``pynvml``, imported late, or the module that a test has in its place."""
     if nvml is None:
-        return _NVML
-    return nvml if isinstance(nvml, Library) else Library(nvml)
+        import pynvml
+
+        return pynvml
+    return nvml
+
+
+@functools.cache
+def open_nvml(module: Any) -> None:
+    """Open a module like ``pynvml``, once; its NVMLError where it cannot be opened, and the next call tries again.
+
+    It may hang: ask with a deadline (``Questions``).
+    """
+    module.nvmlInit()
