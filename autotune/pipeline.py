@@ -46,7 +46,7 @@ from .report.build import build_report
 from .report.page import render_html
 from .search.fit import fits_of
 from .search.space import build_space
-from .store.port import Store, Study
+from .store.port import Study
 from .trackers import sending
 from .trackers.sending import Sent
 from .trackers.tracked import tracked
@@ -80,9 +80,7 @@ class Discovered:
     took_s: float = 0.0
 
 
-def tune(
-    study: Study, *, store: Store, launcher: Launcher, watcher: Watcher, interruption: Interruption, runs: Path
-) -> StudyRecord:
+def tune(study: Study, *, launcher: Launcher, watcher: Watcher, interruption: Interruption, runs: Path) -> StudyRecord:
     """Take a study to its verdict, from wherever it stands; every outcome is stored before anything builds on it.
 
     The verdict is None, or an earlier one, where another process measures the finalists of the study at this moment.
@@ -130,7 +128,7 @@ def tune(
         stopwatch,
         proofs,
     )
-    with store.guard(), beating(study):
+    with study.guard(), beating(study):
         search = open_search(context, found.baseline, found.run_directory, took_s=found.took_s)
         trials = Trials(context, search)
         Finals(context, trials.run_again).conclude(trials.run())

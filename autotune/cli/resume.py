@@ -63,7 +63,7 @@ def resume(
         with launcher_of(spec, runs_of(study), on) as launcher:  # before the study is touched: it may refuse
             if spec != opened.spec:
                 opened.set_spec(spec)
-            tune_study(opened, store, launcher, storage=shown_storage(store, storage), output=output, json=json)
+            tune_study(opened, launcher, storage=shown_storage(store, storage), output=output, json=json)
 
 
 app = make_app(resume)

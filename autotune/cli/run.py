@@ -198,7 +198,7 @@ def run(
             if (facts := opened.record().facts) is not None:
                 check_same(name, opened.spec, spec, script_sha256=facts.script_sha256)
             opened.set_spec(spec)
-        tune_study(opened, store, launcher, storage=shown_storage(store, storage), output=output, json=json)
+        tune_study(opened, launcher, storage=shown_storage(store, storage), output=output, json=json)
 
 
 app = make_app(run)
@@ -218,9 +218,7 @@ def _create(store: Store, name: str, spec: StudySpec) -> Study | None:
         raise
 
 
-def tune_study(
-    study: Study, store: Store, launcher: Launcher, *, storage: str, output: Path | None, json: bool
-) -> None:
+def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path | None, json: bool) -> None:
     """Take a study to its verdict on the screen, write the bundle, and exit with the code that says how it went.
 
     Progress goes to standard error, the answer to standard output, unless that takes it as JSON. ``storage`` is the
@@ -250,9 +248,7 @@ def tune_study(
     again = ", resumed" if known else ""
     console.print(f"Study {study.name} in {storage}{again}", markup=False, soft_wrap=True)
     with interruption() as interrupted, Display(console, study.spec, interrupted, known=known) as display:
-        record = pipeline.tune(
-            study, store=store, launcher=launcher, watcher=display, interruption=interrupted, runs=runs
-        )
+        record = pipeline.tune(study, launcher=launcher, watcher=display, interruption=interrupted, runs=runs)
     print_changes(console, launcher.changes)
     go_on = how_to_go_on(record, storage, is_interrupted=interrupted.finish.is_set())
     if interrupted.cancel.is_set():

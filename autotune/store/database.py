@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import time
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -11,7 +10,7 @@ from typing import Self
 import sqlalchemy as sa
 
 from .. import __version__
-from ..errors import StorageError
+from ..errors import StorageError, did_you_mean
 from ..records.command import shell_word
 from ..records.gate import PastGate
 from ..records.study import StudySpec
@@ -69,7 +68,7 @@ class SqlStore(Store):
                 "around them",
                 hint="choose another one with --study",
             )
-        with self.guard():
+        with self._guard():
             if name in self:
                 raise _exists(name)
             storage = self._optuna.storage()
@@ -88,27 +87,28 @@ class SqlStore(Store):
 
     def open(self, name: str) -> SqlStudy:
         """Open a study; StorageError naming similar ones if there is none of that name."""
-        with self.guard():
+        with self._guard():
             with self._engine.connect() as connection:
                 row = connection.execute(sa.select(schema.study).where(schema.study.c.name == name)).one_or_none()
             if row is None:
-                raise StorageError(f"no study {name!r} in {self._location}", hint=_similar(name, self.names()))
+                hint = did_you_mean(name, self.names()) or "`autotune studies` lists those that are there"
+                raise StorageError(f"no study {name!r} in {self._location}", hint=hint)
             claims = Claims(self._engine, row.id, self._owner, self._grace_s)
-            return SqlStudy(row, claims, engine=self._engine, optuna_tables=self._optuna, guard=self.guard)
+            return SqlStudy(row, claims, engine=self._engine, optuna_tables=self._optuna, location=self._location)
 
     def names(self) -> tuple[str, ...]:
         """The names of all studies, oldest first."""
-        with self.guard(), self._engine.connect() as connection:
+        with self._guard(), self._engine.connect() as connection:
             return tuple(connection.scalars(sa.select(schema.study.c.name).order_by(schema.study.c.id)))
 
     def __contains__(self, name: str) -> bool:
-        with self.guard(), self._engine.connect() as connection:
+        with self._guard(), self._engine.connect() as connection:
             query = sa.select(schema.study.c.id).where(schema.study.c.name == name)
             return connection.scalar(query) is not None
 
     def version(self) -> str:
         """A text that is another one whenever anything of a study or a gate is; cheap."""
-        with self.guard(), self._engine.connect() as connection:
+        with self._guard(), self._engine.connect() as connection:
             return version_of(connection)
 
     def add_gate(self, gate: PastGate) -> None:
@@ -126,7 +126,7 @@ class SqlStore(Store):
             "memory_change": None if memory is None else memory.change,
             "gate": gate.gate,
         }
-        with self.guard(), self._engine.begin() as connection:
+        with self._guard(), self._engine.begin() as connection:
             connection.execute(sa.insert(schema.gate).values(row))
 
     def gates(self, script_name: str | None = None, configuration: str | None = None) -> tuple[PastGate, ...]:
@@ -135,13 +135,13 @@ class SqlStore(Store):
         wanted = {"script_name": script_name, "configuration": configuration}
         which = [table.c[name] == value for name, value in wanted.items() if value is not None]
         query = sa.select(table).where(*which).order_by(table.c.id)
-        with self.guard(), self._engine.connect() as connection:
+        with self._guard(), self._engine.connect() as connection:
             rows = connection.execute(query).all()
         return tuple(
             PastGate(row.held_at, row.script_name, row.script_sha256, row.configuration, row.gate) for row in rows
         )
 
-    def guard(self) -> AbstractContextManager[None]:
+    def _guard(self) -> AbstractContextManager[None]:
         """Turn database failures in the block into StorageError and RunError."""
         return translated(self._location)
 
@@ -182,13 +182,3 @@ def _check_file(location: Location, *, create: bool) -> None:
 
 def _exists(name: str) -> StorageError:
     return StorageError(f"study {name!r} exists already", hint="resume it, or choose another name with --study")
-
-
-def _similar(name: str, names: tuple[str, ...]) -> str:
-    if not names:
-        return "there are no studies in it yet"
-    near = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if near:
-        return "did you mean " + " or ".join(map(repr, near)) + "?"
-    newest = ", ".join(map(repr, names[-5:]))
-    return f"there is {newest}" if len(names) <= 5 else f"there are {len(names)}, the newest are {newest}"

@@ -46,6 +46,12 @@ class Study(Protocol):
     def optuna(self) -> OptunaStudy:
         """Optuna's study of the same name: maximize ``samples_per_s``, minimize ``peak_bytes``."""
 
+    def guard(self) -> AbstractContextManager[None]:
+        """Turn the database failures that Optuna raises in the block into StorageError and RunError.
+
+        The study's own methods do so by themselves; this is for code that calls ``optuna``.
+        """
+
     def record(self) -> StudyRecord:
         """Read everything, trials in the order of their numbers."""
 
@@ -162,12 +168,6 @@ class Store(Protocol):
 
     def gates(self, script_name: str | None = None, configuration: str | None = None) -> tuple[PastGate, ...]:
         """Return what gates said, oldest first; of all, or of a setting (its key) on scripts of that name."""
-
-    def guard(self) -> AbstractContextManager[None]:
-        """Turn the database failures that Optuna raises in the block into StorageError and RunError.
-
-        The store's own methods do so by themselves; this is for code that calls ``study.optuna``.
-        """
 
     def close(self) -> None:
         """Close all connections."""

@@ -23,6 +23,8 @@ from ..records.outcome import Measured, Outcome
 from ..records.study import Repeat, StudyRecord, StudySpec, Trial, Verdict
 from . import optuna_study, schema
 from .claims import Claims
+from .faults import translated
+from .location import Location
 from .optuna_tables import OptunaTables
 from .port import Study, Unstored, nothing_unstored
 from .standing import version_of
@@ -56,12 +58,12 @@ class SqlStudy(Study):
         *,
         engine: sa.Engine,
         optuna_tables: OptunaTables,
-        guard: Callable[[], AbstractContextManager[None]],
+        location: Location,
     ) -> None:
         self._row = row
         self._engine = engine
         self._optuna_tables = optuna_tables
-        self.guard = guard
+        self._location = location
         self._spec: StudySpec = row.spec
         self._claims = claims
         self._lock = threading.Lock()
@@ -86,6 +88,10 @@ class SqlStudy(Study):
     @cached_property
     def _optuna(self) -> OptunaStudy:
         return optuna_study.load_study(self.name, self._optuna_tables.storage())
+
+    def guard(self) -> AbstractContextManager[None]:
+        """Turn database failures in the block into StorageError and RunError."""
+        return translated(self._location)
 
     @_translated
     def record(self) -> StudyRecord:

@@ -238,7 +238,6 @@ def trials_per_minute(folder: Path, cluster: RayCluster, count: int, *, wait_s: 
     ):
         pipeline.tune(
             store.create("waiting", spec),
-            store=store,
             launcher=launcher,
             watcher=clock,
             interruption=interruption,

@@ -144,7 +144,7 @@ def controller_seconds(folder: Path) -> float:
         study = store.create("overhead", StudySpec(script=str(script), max_trials=40, finalist_rounds=1))
         began_s = time.perf_counter()
         record = pipeline.tune(
-            study, store=store, launcher=launcher, watcher=FakeWatcher(), interruption=Interruption(), runs=folder
+            study, launcher=launcher, watcher=FakeWatcher(), interruption=Interruption(), runs=folder
         )
         return (time.perf_counter() - began_s) / len(record.trials)
 

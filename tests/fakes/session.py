@@ -72,7 +72,6 @@ class Session:
     def tune(self, study=None):
         return pipeline.tune(
             study or self.study,
-            store=self.store,
             launcher=self.launcher,
             watcher=self.watcher,
             interruption=self.interruption,

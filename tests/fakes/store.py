@@ -70,9 +70,6 @@ class InMemoryStore:
             if script_name in (None, one.script_name) and configuration in (None, one.configuration)
         )
 
-    def guard(self):
-        return nullcontext()
-
     def close(self):
         pass
 
@@ -94,6 +91,9 @@ class InMemoryStudy:
     @property
     def name(self):
         return self._tables.record.name
+
+    def guard(self):
+        return nullcontext()
 
     @property
     def spec(self):

@@ -69,7 +69,6 @@ def finished(tmp_path_factory):
     with open_store(str(folder / "studies.db")) as store:
         pipeline.tune(
             store.create("formula", spec),
-            store=store,
             launcher=FakeLauncher(outcome_of, environment=ENVIRONMENT, facts=facts, root=folder / "runs"),
             watcher=FakeWatcher(),
             interruption=Interruption(),
@@ -399,7 +398,7 @@ def test_a_trial_that_is_not_there_is_not_exported(autotune, in_finished):
 def test_an_unknown_study_and_an_unknown_trial_name_those_there_are(autotune, in_finished):
     code, _, errors = autotune("show", "formul", *in_finished)
     assert code == 2
-    assert "did you mean 'formula'?" in errors
+    assert "did you mean formula?" in errors
     code, _, errors = autotune("show", "formula", "--trial", "99", *in_finished)
     assert code == 2
     assert "it has 0, 1, 2" in errors

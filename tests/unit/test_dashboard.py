@@ -147,12 +147,12 @@ def test_a_trial_that_is_not_there_is_told(look, writing, number):
     assert "has no trial" in page
 
 
-def test_a_study_that_is_not_there_is_told_with_those_that_are(look, writing):
+def test_a_study_that_is_not_there_is_told_with_one_like_it(look, writing):
     store_study(writing, study_record(name="charlm"))
     for address in ("/study", "/study/version", "/study/report.json", "/study/bundle.zip", "/study/trial"):
         page = look(address, name="charlmm", status=404).text
         assert "charlmm" in page
-        assert "charlm&#39;" in page
+        assert "did you mean charlm?" in page
     assert "no study" in look("/study", status=404).text
 
 

@@ -118,7 +118,6 @@ def tuned(folder, spec):
     with open_store(str(folder / "studies.db")) as store:
         record = pipeline.tune(
             store.create("x", dataclasses.replace(spec, script=str(script), working_directory=str(folder))),
-            store=store,
             launcher=launcher,
             watcher=watcher,
             interruption=Interruption(),

@@ -98,7 +98,7 @@ def test_a_study_that_an_earlier_version_was_killed_in_goes_on(kept, tmp_path):
         launcher = FakeLauncher(lambda _: MEASURED, environment=ENVIRONMENT, root=tmp_path / "runs")
         watcher = FakeWatcher()
         after = pipeline.tune(
-            study, store=store, launcher=launcher, watcher=watcher, interruption=Interruption(), runs=tmp_path / "runs"
+            study, launcher=launcher, watcher=watcher, interruption=Interruption(), runs=tmp_path / "runs"
         )
         trials = study.optuna.get_trials()
     assert lost, "it was not killed in a trial: the test shows nothing"
