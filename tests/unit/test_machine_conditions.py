@@ -22,7 +22,7 @@ POWER_CAP, HARDWARE, THERMAL, BRAKE = 0x4, 0x8, 0x20, 0x80
 def test_clock_power_and_what_holds_them_down_are_read_a_few_times_a_second() -> None:
     now_s = [0.0]
     card = Card("GPU-1", clock_mhz=1410, power_mw=699_500, clock_limits=POWER_CAP | BRAKE)
-    conditions = NvmlConditions(FakeNvml(card), every_s=0.2, clock=lambda: now_s[0])
+    conditions = NvmlConditions(FakeNvml(card), clock=lambda: now_s[0])
 
     assert conditions.read(card) == DeviceReading(1410, 699.5, ("power_cap", "power_brake"))
     now_s[0] = 0.1

@@ -31,13 +31,11 @@ class NvmlConditions:
 
     Args:
         nvml: a module like ``pynvml``.
-        every_s: seconds between two looks at least.
         clock: gives the time in seconds.
     """
 
-    def __init__(self, nvml: Any, *, every_s: float = _EVERY_S, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, nvml: Any, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._nvml = nvml
-        self._every_s = every_s
         self._clock = clock
         self._next_s = 0.0
         self._card: Any = None
@@ -47,7 +45,7 @@ class NvmlConditions:
         now_s = self._clock()
         if now_s < self._next_s:
             return None
-        self._next_s = now_s + self._every_s
+        self._next_s = now_s + _EVERY_S
         nvml = self._nvml
         if self._card is None:
             self._card = self._ask(lambda: nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)) or handle

@@ -14,7 +14,7 @@ from .nvidia_memory import Memory, NoFigureError, memory_of
 from .nvml import module_of, open_nvml
 from .port import Neighbours
 
-_MIB = 2**20
+_MOVED_BYTES = 8 * 2**20  # others must move by more than this to count as contention
 _BLIND = "NVML does not list the run among the GPU's processes: what others have taken meanwhile would be in the peak"
 
 
@@ -43,7 +43,6 @@ class NvmlMeter:
         list_every: the process list and what processes use are dearer than the memory figure, so they are read at every
             so many samples, the list also whenever the figure has moved: so no sample holds what others have only just
             taken.
-        moved_bytes: others must move by more than this to count as contention.
         clock: gives the time in seconds, as ``time.monotonic``.
     """
 
@@ -53,13 +52,11 @@ class NvmlMeter:
         *,
         nvml: Any = None,
         list_every: int = 10,
-        moved_bytes: int = 8 * _MIB,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._nvml = module_of(nvml)
         self._uuid = uuid
         self._list_every = list_every
-        self._moved_limit_bytes = moved_bytes
         self._handle: Any = None
         self._before: Memory | None = None
         self._why_unknown = ""
@@ -114,7 +111,7 @@ class NvmlMeter:
     def _held(self, own: set[int], *, is_due: bool) -> int | None:
         try:
             used = self._used()
-            if is_due or abs(used - self._looked_at_bytes) > self._moved_limit_bytes:
+            if is_due or abs(used - self._looked_at_bytes) > _MOVED_BYTES:
                 self._look_at_others(own)
                 # What came or went between the two looks would be counted, or taken out, by one of them only.
                 used = min(used, self._used())
@@ -123,7 +120,7 @@ class NvmlMeter:
             return self._listed_bytes(own, why=str(error))
         assert self._before is not None
         held = max(0, used - self._before.used - self._moved_bytes)
-        if self._is_blind and held > self._moved_limit_bytes:
+        if self._is_blind and held > _MOVED_BYTES:
             self.problem = _BLIND
         return held
 
@@ -175,7 +172,7 @@ class NvmlMeter:
             return
         held_before = sum(held or 0 for held in self._others.values())
         self._moved_bytes = sum(now[pid] or 0 for pid in whose.others) - held_before
-        self.contended = abs(self._moved_bytes) > self._moved_limit_bytes or bool(whose.unsure)
+        self.contended = abs(self._moved_bytes) > _MOVED_BYTES or bool(whose.unsure)
 
     def _processes(self) -> dict[int, int | None] | None:
         """Bytes by pid of all processes on the device, computing or drawing; None if NVML does not list them."""

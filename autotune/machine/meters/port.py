@@ -39,25 +39,14 @@ class MemoryMeter(Protocol):
     ``start`` is called before the run's first process exists, ``close`` after its last one is gone.
     """
 
-    @property
-    def contended(self) -> bool:
-        """Return whether others held another amount of the place's memory at the latest sample than at the start."""
-        ...
-
-    @property
-    def neighbours(self) -> Neighbours:
-        """Return how long other programs used the place's processors, as far as the latest sample made it known."""
-        ...
-
-    @property
-    def problem(self) -> str:
-        """Return why the latest sample has no figure, or an unreliable one; empty if nothing is wrong."""
-        ...
-
-    @property
-    def reading(self) -> DeviceReading | None:
-        """Return what the device was like at the latest sample; None where it was not looked at then, or is no GPU."""
-        ...
+    contended: bool
+    """Whether others held another amount of the place's memory at the latest sample than at the start."""
+    neighbours: Neighbours
+    """How long other programs used the place's processors, as far as the latest sample made it known."""
+    problem: str
+    """Why the latest sample has no figure, or an unreliable one; empty if nothing is wrong."""
+    reading: DeviceReading | None
+    """What the device was like at the latest sample; None where it was not looked at then, or is no GPU."""
 
     def start(self) -> None:
         """Note what others hold. RunError if the place cannot be read at all."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import psutil
 
+from ...records.conditions import DeviceReading
 from .port import Neighbours
 
 
@@ -18,7 +19,7 @@ class ResidentMeter:
     contended = False  # what other processes hold is not in a resident set
     neighbours = Neighbours()  # a processor that others use is waited for, which the process itself sees
     problem = ""  # a process without a resident set has ended
-    reading = None  # of a processor nothing is read
+    reading: DeviceReading | None = None  # of a processor nothing is read
 
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
