@@ -13,8 +13,6 @@ from ..records.configuration import Configuration
 from . import schema
 from .owner import Owner
 
-HEARTBEAT_INTERVAL_S = 10.0  # heartbeats that come sooner after the last one are not written
-
 _OWNER = ("study_id", "machine", "hostname", "process", "process_start")
 
 
@@ -27,7 +25,6 @@ class Claims:
         self._owner = owner
         self._grace_s = grace_s
         self._owner_id: int | None = None
-        self._heartbeat_s = 0.0
 
     def register(self) -> int:
         """Announce this process, once; its row's id."""
@@ -47,18 +44,14 @@ class Claims:
                 same = [schema.owner.c[name] == value for name, value in key.items()]
                 owner_id: int = connection.execute(sa.select(schema.owner.c.id).where(*same)).scalar_one()
             self._owner_id = owner_id  # now that it is committed
-            self._heartbeat_s = time.monotonic()
         return self._owner_id
 
     def heartbeat(self) -> None:
-        """Write that this process lives, at most once per interval."""
+        """Write that this process lives."""
         owner_id = self.register()
-        if time.monotonic() - self._heartbeat_s < HEARTBEAT_INTERVAL_S:
-            return
         with self._engine.begin() as connection:
             beat = {"heartbeat_at": _now(connection)}
             connection.execute(sa.update(schema.owner).where(schema.owner.c.id == owner_id).values(beat))
-        self._heartbeat_s = time.monotonic()
 
     def insert(
         self, number: int, optuna_trial_id: int, *, configuration: Configuration | None, run_directory: str = ""

@@ -9,6 +9,7 @@ Optuna may have lost since our last commit (which syncs everything before it) is
 
 from __future__ import annotations
 
+import functools
 import os
 import sqlite3
 import time
@@ -30,24 +31,19 @@ def connect(location: Location, *, timeout_s: float, synchronous: Literal["FULL"
     if location.path is not None:
         # A dashboard is open for days and must see the file that is there: a kept connection sees a deleted one.
         pool = {"poolclass": sa.NullPool} if synchronous == "FULL" else {}
-        return sa.create_engine(location.url, creator=_SQLite(location, timeout_s, synchronous), **pool)
+        creator = functools.partial(_sqlite, location, timeout_s, synchronous)
+        return sa.create_engine(location.url, creator=creator, **pool)
     return _postgresql(location, timeout_s)
 
 
-class _SQLite:
-    """Opens the file, which must exist: one that was deleted meanwhile is an error, not an empty database."""
-
-    def __init__(self, location: Location, timeout_s: float, synchronous: str) -> None:
-        assert location.path is not None
-        self._uri = f"file:{quote(os.fsencode(location.path))}?mode=rw"
-        self._timeout_s = timeout_s
-        self._synchronous = synchronous
-
-    def __call__(self) -> sqlite3.Connection:
-        # The pool hands a connection to one thread at a time.
-        connection = sqlite3.connect(self._uri, uri=True, timeout=self._timeout_s, check_same_thread=False)
-        connection.execute(f"PRAGMA synchronous={self._synchronous}")
-        return connection
+def _sqlite(location: Location, timeout_s: float, synchronous: str) -> sqlite3.Connection:
+    """Open the file, which must exist: one that was deleted meanwhile is an error, not an empty database."""
+    assert location.path is not None
+    uri = f"file:{quote(os.fsencode(location.path))}?mode=rw"
+    # The pool hands a connection to one thread at a time.
+    connection = sqlite3.connect(uri, uri=True, timeout=timeout_s, check_same_thread=False)
+    connection.execute(f"PRAGMA synchronous={synchronous}")
+    return connection
 
 
 def _postgresql(location: Location, timeout_s: float) -> sa.Engine:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +12,6 @@ from ..errors import AutotuneError, NotPermittedError, RunError, StorageError
 from ..records.command import shell_word
 from .location import Location
 
-_ALMOST_NOTHING_BYTES = 1 << 16  # SQLite's files beside the database start with half of that
 # Of SQLSTATE: PostgreSQL documentation, appendix A.
 _NOT_PERMITTED = "42501"
 # The connection failed (class 08); the server shuts down, has crashed, or is starting.
@@ -77,9 +75,9 @@ def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
             f"the database {location} stayed locked by another process: {error}",
             hint=f"end what holds it (`fuser -v {file}` shows it), then run the same command again",
         )
-    # A full disk also shows as an error of reading or writing, where SQLite could not make a file beside the database.
-    if name.startswith("SQLITE_FULL") or (name.startswith("SQLITE_IOERR") and _disk_is_full(location)):
+    if name.startswith("SQLITE_FULL"):
         return RunError(f"no room left for the database {location}: {error}", hint=_RESUME)
+    # A disk that is full may show so, too: where SQLite could not make a file beside the database.
     if name.startswith("SQLITE_IOERR"):
         return RunError(f"reading or writing the database {location} failed: {error} ({name})", hint=_RESUME_AFTER_IO)
     if name.startswith("SQLITE_NOTADB"):
@@ -100,14 +98,6 @@ def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
             hint="the folder must exist and be writable; or name another file with --storage",
         )
     return RunError(f"the database {location} failed: {error}", hint="the message is SQLite's own")
-
-
-def _disk_is_full(location: Location) -> bool:
-    assert location.path is not None
-    try:
-        return shutil.disk_usage(location.path.parent).free < _ALMOST_NOTHING_BYTES
-    except OSError:
-        return False
 
 
 def _of_server(error: BaseException, location: Location, *, opening: bool) -> AutotuneError:

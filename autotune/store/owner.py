@@ -38,9 +38,6 @@ class Owner:
         """Return whether this process runs, for an owner that is local to the caller."""
         return _start_of(self.process) == self.process_start
 
-    def __str__(self) -> str:
-        return f"process {self.process} on {self.hostname}"
-
 
 def _machine() -> str:
     try:

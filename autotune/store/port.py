@@ -22,11 +22,6 @@ Unstored = tuple[Outcome, Environment | None]
 """What a trial came to, and where, as long as it is not in the database."""
 
 
-def nothing_unstored(trial: Trial) -> Unstored | None:  # noqa: ARG001
-    """Nothing is known of a trial but what is in the database."""
-    return None
-
-
 class Study(Protocol):
     """One study. Every writing method has committed when it returns.
 
@@ -105,7 +100,7 @@ class Study(Protocol):
         """
 
     def heartbeat(self) -> None:
-        """Say that this process lives, for all the trials it owns. Cheap: call it at every event of a run.
+        """Say that this process lives, for all the trials it owns.
 
         Only other machines go by it; they take trials over whose owner was silent for the grace period.
         """
@@ -130,7 +125,7 @@ class Study(Protocol):
     def release(self, number: int) -> None:
         """Give back a running trial of this process that was not reached: its configuration is enqueued again."""
 
-    def recover(self, unstored: Callable[[Trial], Unstored | None] = nothing_unstored) -> tuple[Trial, ...]:
+    def recover(self, unstored: Callable[[Trial], Unstored | None] | None = None) -> tuple[Trial, ...]:
         """Fail the running trials whose owner is dead and enqueue their configurations again; give those trials.
 
         Those of which ``unstored`` knows the outcome, as its owner could not store it, are finished with that instead,

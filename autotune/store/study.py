@@ -26,7 +26,7 @@ from .claims import Claims
 from .faults import translated
 from .location import Location
 from .optuna_tables import OptunaTables
-from .port import Study, Unstored, nothing_unstored
+from .port import Study, Unstored
 from .standing import version_of
 
 if TYPE_CHECKING:
@@ -267,12 +267,12 @@ class SqlStudy(Study):
             self._requeue(number)
 
     @_translated
-    def recover(self, unstored: Callable[[Trial], Unstored | None] = nothing_unstored) -> tuple[Trial, ...]:
+    def recover(self, unstored: Callable[[Trial], Unstored | None] | None = None) -> tuple[Trial, ...]:
         """Fail the running trials of dead owners and enqueue them again."""
         lost = self._claims.take(schema.trial.c.state == "running")
         lost |= self._claims.take_unbegun(optuna_study.running_trials(self.optuna), self._optuna_trial_id)
         for trial in self._read(lost):
-            known = unstored(trial)
+            known = unstored(trial) if unstored else None
             if known is not None and self.finish(trial.number, *known):
                 lost.remove(trial.number)
         for number in sorted(lost):

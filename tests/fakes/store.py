@@ -15,7 +15,6 @@ from autotune.records.gate import PastGate
 from autotune.records.study import StudyRecord, Trial
 from autotune.store.optuna_study import create_study, requeue, running_trials
 from autotune.store.owner import Owner
-from autotune.store.port import nothing_unstored
 
 
 @dataclass
@@ -201,14 +200,14 @@ class InMemoryStudy:
             if row is not None and self._holds(row):
                 self._requeue(number)
 
-    def recover(self, unstored=nothing_unstored):
+    def recover(self, unstored=None):
         with self._lock:
             self._register()
             found = []
             for number, row in sorted(self._tables.rows.items()):
                 if row.trial is not None and row.trial.state == "running" and not self._is_alive(row.owner):
                     row.owner = self._owner
-                    known = unstored(row.trial)
+                    known = unstored(row.trial) if unstored else None
                     if known is None or not self.finish(number, *known):
                         found.append(self._requeue(number))
             for number, asked_at in running_trials(self.optuna).items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
-import types
 from contextlib import closing
 from dataclasses import replace
 
@@ -197,19 +196,6 @@ def test_what_sqlite_refuses_is_told_by_its_name(path, name, kind, said, advised
     with pytest.raises(kind, match=said) as caught, translated(parse_location(str(path))):
         raise sa.exc.DBAPIError("SELECT 1", {}, _SqliteError(name))
     assert advised.format(path=path) in caught.value.hint
-
-
-@pytest.mark.parametrize(("free", "said"), [(1 << 15, "no room left"), (1 << 30, "reading or writing"), (None, "writ")])
-def test_an_error_of_writing_is_told_as_a_full_disk_where_it_is_full(monkeypatch, path, free, said):
-    def disk_usage(folder):
-        assert folder == path.parent
-        if free is None:
-            raise PermissionError(folder)
-        return types.SimpleNamespace(free=free)
-
-    monkeypatch.setattr("shutil.disk_usage", disk_usage)
-    with pytest.raises(RunError, match=said), translated(parse_location(str(path))):
-        raise _SqliteError("SQLITE_IOERR_WRITE")
 
 
 def test_a_failure_of_sqlalchemys_own_is_told_too(path):

@@ -13,7 +13,6 @@ import pytest
 import sqlalchemy as sa
 from optuna.trial import TrialState
 
-from autotune.store import claims
 from autotune.store.opening import open_store
 from autotune.store.owner import Owner, _start_of
 from tests.fakes.store_samples import ENVIRONMENT, MEASURED, PLANNED, SPEC
@@ -122,8 +121,7 @@ def test_processes_that_resume_at_the_same_time_enqueue_each_trial_once(url):
         assert states(store.open("first")) == [TrialState.FAIL] * 5 + [TrialState.WAITING] * 5
 
 
-def test_a_heartbeat_keeps_a_far_process_s_trials(url, monkeypatch):
-    monkeypatch.setattr(claims, "HEARTBEAT_INTERVAL_S", 0.0)
+def test_a_heartbeat_keeps_a_far_process_s_trials(url):
     far = replace(Owner.current(), machine="another machine")
     with open_store(url, owner=far) as there, open_store(url) as here:
         remote, study = there.open("first"), here.open("first")
