@@ -48,7 +48,6 @@ def dashboard(
 
     try:
         from ..dashboard.app import make_app as make_pages
-        from ..dashboard.door import Door
         from ..dashboard.serving import Server, is_this_machine
     except ImportError as error:
         raise UsageError(
@@ -59,7 +58,7 @@ def dashboard(
     token = os.environ.get(_TOKEN, "") or ("" if is_this_machine(host) else secrets.token_urlsafe(24))
     is_own = storage == DEFAULT_STORAGE  # somebody may want to see the first study from its beginning
     with open_store(prepare_storage(storage), create=is_own, timeout_s=_PATIENCE_S) as store:
-        server = Server(Door(make_pages(store), token=token), host=host, port=port)
+        server = Server(make_pages(store, token=token), host=host, port=port)
         typer.echo(f"Studies of {shown_storage(store, storage)}: {server.address}{f'?token={token}' if token else ''}")
         typer.echo("Ctrl-C ends it.", err=True)
         server.run()

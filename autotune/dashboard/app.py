@@ -27,6 +27,7 @@ from ..report.gates import draw_gates, gate_table
 from ..report.page import page_values, render_html, templates
 from ..store.port import Store
 from .comparing import beside, compared_sentences
+from .door import put_door
 from .logs import log_files, read_end
 from .seen import Reports, Seen
 
@@ -44,9 +45,10 @@ _POLICY = (
 _GATES_SHOWN = 200  # of each setting, the newest
 
 
-def make_app(store: Store) -> Flask:
-    """Make everything that is behind the door; it only reads the store."""
+def make_app(store: Store, *, token: str = "") -> Flask:
+    """Make the pages, and the door before them; they only read the store."""
     app = Flask("autotune.dashboard", static_folder=None)
+    put_door(app, token=token)
     reports = Reports(store)
     rows: dict[str, tuple[str, dict[str, Any]]] = {}  # of every study: reports are kept of a few
 

@@ -9,15 +9,9 @@ case, but for a link that somebody follows. Nothing can be changed from outside:
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
 from urllib.parse import urlencode, urlsplit
 
-from werkzeug import Request, Response
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
+from flask import Flask, Request, Response, request
 
 _COOKIE = "autotune_token"
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -30,62 +24,56 @@ _HEADERS = {
 }
 
 
-class Door:
-    """A WSGI application in front of another one.
+def put_door(app: Flask, *, token: str = "") -> None:
+    """Have an application answer only those who are let in.
 
     Args:
-        inner: Who answers those who are let in.
+        app: Who answers.
         token: What every request has to bring: as ``?token=`` once, which sets a cookie, or as a bearer. Without one
             only names of this machine are answered to.
     """
 
-    def __init__(self, inner: WSGIApplication, *, token: str = "") -> None:
-        self._inner = inner
-        self._token = token
+    @app.before_request
+    def let_in() -> Response | None:
+        return _refusal(request, token) or _welcome(request, token)
 
-    def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request."""
-        request = Request(environ)
-
-        def start(status: str, headers: list[tuple[str, str]], *failure: object) -> object:
-            # Whoever is behind the door may say more than these, but not less; and nobody else is to read it.
-            given = {name.lower() for name, _ in headers}
-            added = [(name, value) for name, value in _HEADERS.items() if name.lower() not in given]
-            kept = [(name, value) for name, value in headers if not name.lower().startswith("access-control-")]
-            return start_response(status, kept + added, *failure)  # type: ignore[arg-type]
-
-        answer = self._refusal(request) or self._welcome(request) or self._inner
-        return answer(environ, start)  # type: ignore[arg-type]
-
-    def _refusal(self, request: Request) -> Response | None:
-        if request.method not in ("GET", "HEAD"):
-            return _refused(405, "The dashboard only reads: nothing can be changed here.", Allow="GET, HEAD")
-        if not self._token and _host_of(request) not in _OWN_NAMES:
-            return _refused(
-                403,
-                f"This dashboard answers to localhost, not to {_host_of(request)!r}. To reach it from other machines: "
-                "autotune dashboard --host ADDRESS, which asks for a token.",
-            )
-        if _is_foreign(request):
-            return _refused(403, "Another page asked for this. Open the dashboard's own address.")
-        if self._token and not self._has_token(request):
-            return _refused(401, "The address that autotune dashboard has printed holds a token: open that one.")
-        return None
-
-    def _has_token(self, request: Request) -> bool:
-        bearer = request.authorization.token if request.authorization is not None else None
-        shown = (request.args.get("token"), request.cookies.get(_COOKIE), bearer)
-        return any(hmac.compare_digest((one or "").encode(), self._token.encode()) for one in shown)
-
-    def _welcome(self, request: Request) -> Response | None:
-        """Take the token out of the address, where histories and screenshots keep it."""
-        if not self._token or "token" not in request.args:
-            return None
-        rest = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
-        response = Response(status=303)
-        response.headers["Location"] = request.path + (f"?{urlencode(rest)}" if rest else "")
-        response.set_cookie(_COOKIE, self._token, httponly=True, samesite="Strict")
+    @app.after_request
+    def add_headers(response: Response) -> Response:
+        response.headers.update(_HEADERS)
         return response
+
+
+def _refusal(request: Request, token: str) -> Response | None:
+    if request.method not in ("GET", "HEAD"):
+        return _refused(405, "The dashboard only reads: nothing can be changed here.", Allow="GET, HEAD")
+    if not token and _host_of(request) not in _OWN_NAMES:
+        return _refused(
+            403,
+            f"This dashboard answers to localhost, not to {_host_of(request)!r}. To reach it from other machines: "
+            "autotune dashboard --host ADDRESS, which asks for a token.",
+        )
+    if _is_foreign(request):
+        return _refused(403, "Another page asked for this. Open the dashboard's own address.")
+    if token and not _has_token(request, token):
+        return _refused(401, "The address that autotune dashboard has printed holds a token: open that one.")
+    return None
+
+
+def _has_token(request: Request, token: str) -> bool:
+    bearer = request.authorization.token if request.authorization is not None else None
+    shown = (request.args.get("token"), request.cookies.get(_COOKIE), bearer)
+    return any(hmac.compare_digest((one or "").encode(), token.encode()) for one in shown)
+
+
+def _welcome(request: Request, token: str) -> Response | None:
+    """Take the token out of the address, where histories and screenshots keep it."""
+    if not token or "token" not in request.args:
+        return None
+    rest = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
+    response = Response(status=303)
+    response.headers["Location"] = request.path + (f"?{urlencode(rest)}" if rest else "")
+    response.set_cookie(_COOKIE, token, httponly=True, samesite="Strict")
+    return response
 
 
 def _host_of(request: Request) -> str:

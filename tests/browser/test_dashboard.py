@@ -11,7 +11,6 @@ from dataclasses import replace
 import pytest
 
 from autotune.dashboard.app import make_app
-from autotune.dashboard.door import Door
 from autotune.dashboard.serving import Server
 from autotune.store.opening import open_store
 from tests.fakes.browsing import DEADLINE_S, PHONE, forget, press, requests, set_width, tab_to, wait_for
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.browser
 def served(database, *, token="", port=0):
     """A dashboard of a database, from a thread of its own."""
     with open_store(database) as store:
-        server = Server(Door(make_app(store), token=token), host="127.0.0.1", port=port)
+        server = Server(make_app(store, token=token), host="127.0.0.1", port=port)
         thread = threading.Thread(target=server.run, daemon=True)
         thread.start()
         try:
