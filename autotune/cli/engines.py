@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..machine.environments import RECIPES
+from ..machine.environments import OWN_ENGINE
 from .command import EXIT_CODES, add_command, print_json
 from .options import CheckedPythonOption, JsonOption, parse_python, parsed_by
 
@@ -44,7 +44,7 @@ def engines(context: typer.Context, python: CheckedPythonOption = None, json: Js
 
 
 def install(
-    engine: Annotated[str, typer.Argument(metavar="ENGINE", help=f"The engine: {', '.join(RECIPES)}.")],
+    engine: Annotated[str, typer.Argument(metavar="ENGINE", help=f"The engine: {OWN_ENGINE}.")],
     python: Annotated[
         str | None,
         parsed_by(
@@ -68,11 +68,10 @@ def install(
     from .tables import make_console
 
     check_platform()
-    chosen = next((one for one in RECIPES if one == engine), None)
-    if chosen is None:
+    if engine != OWN_ENGINE:
         raise UsageError(
             f"there is nothing to install for engine {engine!r}",
-            hint=f"`autotune engines` lists the engines; {', '.join(RECIPES)} has an environment of its own",
+            hint=f"`autotune engines` lists the engines; {OWN_ENGINE} has an environment of its own",
         )
     console = make_console()
     began = time.monotonic()
@@ -80,7 +79,7 @@ def install(
     def say(step: str) -> None:
         console.print(f"{time.monotonic() - began:4.0f} s  {step}", markup=False, soft_wrap=True)
 
-    found = install_engine(chosen, python=python, on_step=say)
+    found = install_engine(python=python, on_step=say)
     say("done")
     typer.echo(found)
 

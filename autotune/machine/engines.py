@@ -8,7 +8,7 @@ from typing import get_args
 from ..errors import AutotuneError, UsageError
 from ..records.chosen import choices_of, refused_choices
 from ..records.engines import ENGINES, Engine
-from .environments import RECIPES, environment_folder, environment_python
+from .environments import OWN_ENGINE, REQUIREMENTS, TORCH, environment_folder, environment_python
 from .host import find_cxx_compiler
 from .install import find_python
 from .interpreter import ask_interpreter, check_has
@@ -36,7 +36,7 @@ class EngineState:
 
 def list_engines(python: str) -> tuple[EngineState, ...]:
     """Look at every engine; ``python`` is the interpreter of those that have none of their own."""
-    states = (_own(engine) if engine in RECIPES else _plain(engine, python) for engine in get_args(Engine))
+    states = (_own() if engine == OWN_ENGINE else _plain(engine, python) for engine in get_args(Engine))
     return tuple(map(_with_choices, states))
 
 
@@ -71,15 +71,15 @@ def _plain(engine: Engine, python: str) -> EngineState:
     return EngineState(engine, does, usable=True, found=found, python=python)
 
 
-def _own(engine: Engine) -> EngineState:
-    """An engine with an environment of its own."""
-    does, recipe = ENGINES[engine].does, RECIPES[engine]
-    python = environment_python(engine)
+def _own() -> EngineState:
+    """The engine with an environment of its own."""
+    engine, does = OWN_ENGINE, ENGINES[OWN_ENGINE].does
+    python = environment_python()
     if python is not None:
-        found = f"{recipe.requirements[0]}, {recipe.torch}, in {environment_folder(engine)}"
+        found = f"{REQUIREMENTS[0]}, {TORCH}, in {environment_folder()}"
         return EngineState(engine, does, usable=True, found=found, python=str(python))
     try:
-        base = find_python(recipe, None)
+        base = find_python(None)
     except AutotuneError as error:
         return EngineState(engine, does, usable=False, found=str(error), next_step=error.hint)
     found = f"not installed; {base} will do for it"

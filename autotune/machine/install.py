@@ -1,4 +1,4 @@
-"""Makes the Python environment of an engine: found Python, virtual environment, packages, extension, one step on trial.
+"""Makes the environment of engine ``ortmodule``: Python, virtual environment, packages, extension, one step on trial.
 
 What is interrupted leaves a folder without its marker, which the next call makes anew; pip has kept what it fetched.
 One process at a time: the lock is the folder's, and every program that works on the folder holds it too, so that what
@@ -19,8 +19,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError, UsageError
-from ..records.engines import Engine
-from .environments import MARKER, RECIPES, Recipe, environment_folder, environment_python
+from .environments import (
+    EXTENSION,
+    MARKER,
+    MODULE,
+    PYTHON,
+    REQUIREMENTS,
+    TORCH,
+    TORCH_LINKS,
+    environment_folder,
+    environment_python,
+)
 from .host import find_cxx_compiler
 from .interpreter import WORKER, ask_interpreter
 
@@ -43,16 +52,16 @@ class _Site:
     def python(self) -> str:
         return str(self.folder / "bin" / "python")
 
-    def packages(self, recipe: Recipe) -> Path:
-        major, minor = recipe.python
+    @property
+    def packages(self) -> Path:
+        major, minor = PYTHON
         return self.folder / "lib" / f"python{major}.{minor}" / "site-packages"
 
 
-def install_engine(engine: Engine, *, python: str | None, on_step: Callable[[str], None]) -> str:
-    """Make an engine's environment, unless it is there; gives its interpreter.
+def install_engine(*, python: str | None, on_step: Callable[[str], None]) -> str:
+    """Make the environment of engine ``ortmodule``, unless it is there; gives its interpreter.
 
     Args:
-        engine: one that has an environment of its own.
         python: the interpreter to make it with; None looks for one.
         on_step: told what is being done, before it is.
 
@@ -60,18 +69,17 @@ def install_engine(engine: Engine, *, python: str | None, on_step: Callable[[str
         UsageError: no Python of the right version is here, or no C++ compiler.
         RunError: a step failed; its last lines are in the error, all of them in a log file.
     """
-    recipe = RECIPES[engine]
-    folder = environment_folder(engine)
+    folder = environment_folder()
     log = folder.with_name(f"{folder.name}.log")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _locked(folder) as lock:
-            found = environment_python(engine)
+            found = environment_python()
             if found is None:
-                base = find_python(recipe, python)
+                base = find_python(python)
                 _check_compiler()
                 log.write_bytes(b"")
-                found = _make(_Site(folder, log, lock), recipe, base, on_step)
+                found = _make(_Site(folder, log, lock), base, on_step)
     except OSError as error:
         raise RunError(
             f"cannot write to the cache folder {str(folder.parent)!r}: {error.strerror or error}",
@@ -80,22 +88,21 @@ def install_engine(engine: Engine, *, python: str | None, on_step: Callable[[str
     return str(found)
 
 
-def find_python(recipe: Recipe, named: str | None) -> str:
-    """A Python of the recipe's version that can compile extensions; UsageError if there is none.
+def find_python(named: str | None) -> str:
+    """A Python of the right version that can compile extensions; UsageError if there is none.
 
     Args:
-        recipe: says which version.
         named: the one to take; None looks at this one and at those on the PATH.
     """
-    version = ".".join(map(str, recipe.python))
+    version = ".".join(map(str, PYTHON))
     if named is not None:
-        problem = _problem_of(named, recipe)
+        problem = _problem_of(named)
         if problem:
             raise UsageError(problem, hint=f"--python takes the path of a Python {version}")
         return named
     problems = []
     for candidate in _candidates(version):
-        problem = _problem_of(candidate, recipe)
+        problem = _problem_of(candidate)
         if not problem:
             return candidate
         problems.append(problem)
@@ -119,14 +126,14 @@ def _candidates(version: str) -> Iterator[str]:
                 yield path
 
 
-def _problem_of(python: str, recipe: Recipe) -> str:
+def _problem_of(python: str) -> str:
     """Return why an environment cannot be made with an interpreter; empty if it can."""
     try:
         found = ask_interpreter(python)
     except UsageError as error:
         return str(error)
     major, minor, _ = found.version
-    if (major, minor) != recipe.python:
+    if (major, minor) != PYTHON:
         return f"{python!r} is Python {major}.{minor}"
     return "" if found.has_headers else f"{python!r} has no headers to compile with (python3-dev)"
 
@@ -139,26 +146,26 @@ def _check_compiler() -> None:
         )
 
 
-def _make(site: _Site, recipe: Recipe, base: str, on_step: Callable[[str], None]) -> Path:
+def _make(site: _Site, base: str, on_step: Callable[[str], None]) -> Path:
     """Make the environment from nothing; the marker comes last."""
     on_step(f"making a virtual environment with {base}")
     shutil.rmtree(site.folder, ignore_errors=True)
     _do(site, "make the virtual environment", (base, "-m", "venv", str(site.folder)))
-    on_step(f"installing {recipe.torch}, {recipe.requirements[0]} and what they need (some 350 MB)")
-    pip = (site.python, "-m", "pip", "install", "--no-input", "--prefer-binary", "--find-links", recipe.torch_links)
-    _do(site, "install the packages", (*pip, recipe.torch, *recipe.requirements))
+    on_step(f"installing {TORCH}, {REQUIREMENTS[0]} and what they need (some 350 MB)")
+    pip = (site.python, "-m", "pip", "install", "--no-input", "--prefer-binary", "--find-links", TORCH_LINKS)
+    _do(site, "install the packages", (*pip, TORCH, *REQUIREMENTS))
     on_step("compiling the extension that runs PyTorch's operators inside ONNX Runtime (about a minute)")
-    _compile(site, recipe)
-    shutil.copy(recipe.module, site.packages(recipe))
+    _compile(site)
+    shutil.copy(MODULE, site.packages)
     on_step("training one step")
     _do(site, "train one step", (site.python, "-P", "-c", _TRY, str(WORKER)))
     (site.folder / MARKER).touch()
     return Path(site.python)
 
 
-def _compile(site: _Site, recipe: Recipe) -> None:
+def _compile(site: _Site) -> None:
     """Compile the extension beside its siblings' folders, where ONNX Runtime looks for it."""
-    source = site.packages(recipe) / recipe.extension
+    source = site.packages / EXTENSION
     build = site.folder / "build"
     command = (site.python, str(source / "setup.py"), "build", "--build-base", str(build))
     _do(site, "compile the extension", command, working_directory=source)

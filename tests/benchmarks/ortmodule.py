@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
-    found_python = environment_python("ortmodule")
+    found_python = environment_python()
     if found_python is None:
         raise SystemExit(
             "the engine's environment is not there: run `autotune engines install ortmodule`; "

@@ -14,7 +14,14 @@ import pytest
 
 from autotune.errors import RunError, UsageError
 from autotune.machine.engines import list_engines
-from autotune.machine.environments import MARKER, RECIPES, cache_folder, engine_interpreter, environment_folder
+from autotune.machine.environments import (
+    MARKER,
+    REQUIREMENTS,
+    TORCH,
+    cache_folder,
+    engine_interpreter,
+    environment_folder,
+)
 from autotune.machine.install import find_python, install_engine
 from autotune.machine.interpreter import ask_interpreter
 from autotune.records.engines import ENGINES
@@ -41,7 +48,7 @@ esac
 INSTALL = """
 import sys
 from autotune.machine.install import install_engine
-install_engine("ortmodule", python=sys.argv[1], on_step=print)
+install_engine(python=sys.argv[1], on_step=print)
 """
 
 
@@ -52,13 +59,13 @@ class Machine:
         self.state = folder / "state"
         self.state.mkdir()
         self.python = folder / "python3.11"
-        self.environment = environment_folder("ortmodule")
+        self.environment = environment_folder()
         self.python.write_text(PYTHON.format(state=self.state, site=self.environment / "lib/python3.11/site-packages"))
         self.python.chmod(0o755)
         self.steps: list[str] = []
 
     def install(self) -> str:
-        return install_engine("ortmodule", python=str(self.python), on_step=self.steps.append)
+        return install_engine(python=str(self.python), on_step=self.steps.append)
 
     def act(self, word: str, commands: str) -> None:
         (self.state / f"do-{word}").write_text(commands + "\n")
@@ -99,9 +106,9 @@ def test_an_environment_is_made_once_and_then_found(machine):
 def test_packages_are_pinned_to_what_was_seen_to_work(machine):
     machine.install()
     packages = next(call for call in machine.calls if "onnxruntime-training-cpu" in call)
-    for requirement in (RECIPES["ortmodule"].torch, *RECIPES["ortmodule"].requirements):
+    for requirement in (TORCH, *REQUIREMENTS):
         assert requirement in packages.split()
-    assert "+cpu" in RECIPES["ortmodule"].torch, "no gigabytes of CUDA"
+    assert "+cpu" in TORCH, "no gigabytes of CUDA"
     assert "--find-links https://download.pytorch.org" in packages, "which the package index does not have"
 
 
@@ -181,14 +188,14 @@ def test_a_python_that_will_not_do_says_why(tmp_path, answer, problem):
     path.write_text(f"#!/bin/sh\necho '{answer}'\n")
     path.chmod(0o755)
     with pytest.raises(UsageError, match=problem) as caught:
-        find_python(RECIPES["ortmodule"], str(path))
+        find_python(str(path))
     assert "Python 3.11" in caught.value.hint
 
 
 def test_one_on_the_path_is_found(machine, monkeypatch):
     monkeypatch.setenv("PATH", f"{machine.python.parent}:/usr/bin:/bin")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert find_python(RECIPES["ortmodule"], None) == str(machine.python)
+    assert find_python(None) == str(machine.python)
 
 
 def test_every_engine_is_listed_with_what_it_is_missing(machine):

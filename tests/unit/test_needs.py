@@ -23,7 +23,7 @@ def planted(request, tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv(request.param, str(tmp_path / "planted"))
-    folder = environment_folder("ortmodule")
+    folder = environment_folder()
     (folder / "bin").mkdir(parents=True)
     (folder / "bin/python").symlink_to("/bin/sh")
     (folder / MARKER).touch()
@@ -32,7 +32,7 @@ def planted(request, tmp_path, monkeypatch):
 
 
 def test_what_a_user_has_in_the_cache_is_not_found_from_the_empty_home(planted, monkeypatch):
-    assert environment_python("ortmodule"), "planted where it would be found"
+    assert environment_python(), "planted where it would be found"
     changed = dict(os.environ)
     home = needs.empty_home(changed)
     for name in PLACES:
@@ -40,15 +40,15 @@ def test_what_a_user_has_in_the_cache_is_not_found_from_the_empty_home(planted, 
             monkeypatch.setenv(name, changed[name])
         else:
             monkeypatch.delenv(name, raising=False)
-    assert environment_python("ortmodule") is None
+    assert environment_python() is None
     assert Path.home() == home
     assert not [path for path in home.rglob("*") if not path.is_dir()]
 
 
 def test_these_tests_themselves_see_no_home_but_the_empty_one():
     assert Path.home().name.startswith("home-")
-    assert Path.home() in environment_folder("ortmodule").parents
-    assert environment_python("ortmodule") is None
+    assert Path.home() in environment_folder().parents
+    assert environment_python() is None
 
 
 def test_what_was_skipped_is_counted_by_its_reason_and_a_service_named_with_its_target():
