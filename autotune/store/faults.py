@@ -16,11 +16,9 @@ from .location import Location
 _NOT_PERMITTED = "42501"
 # The connection failed (class 08); the server shuts down, has crashed, or is starting.
 _GONE = ("08", "57P01", "57P02", "57P03")
-_RESUME_AFTER_IO = (
-    "finished trials are stored; see that the disk works and has room, and that files may grow (ulimit -f), then run "
-    "the same command again to go on"
-)
-_RESUME = "finished trials are stored; make room, then run the same command again to go on"
+_GO_ON = "run the same command again to go on: finished trials are stored"
+_RESUME_AFTER_IO = f"see that the disk works and has room, and that files may grow (ulimit -f), then {_GO_ON}"
+_RESUME = f"make room, then {_GO_ON}"
 
 
 @contextmanager
@@ -97,7 +95,7 @@ def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
             f"the database {location} cannot be opened: {error}",
             hint="the folder must exist and be writable; or name another file with --storage",
         )
-    return RunError(f"the database {location} failed: {error}", hint="the message is SQLite's own")
+    return RunError(f"the database {location} failed: {error}", hint=f"the message is SQLite's own; {_GO_ON}")
 
 
 def _of_server(error: BaseException, location: Location, *, opening: bool) -> AutotuneError:
@@ -112,13 +110,15 @@ def _of_server(error: BaseException, location: Location, *, opening: bool) -> Au
             f"{location} does not permit this: {first}",
             hint="ask the owner of the database for the right to do it",
         )
-    no_answer = type(error).__name__.endswith(("OperationalError", "InterfaceError", "ConnectionTimeout"))
+    # Optuna goes on after the first failure of a connection, and then hears that it was to be rolled back.
+    names = ("OperationalError", "InterfaceError", "ConnectionTimeout", "PendingRollbackError")
+    no_answer = type(error).__name__.endswith(names)
     if not (state.startswith(_GONE) if state else no_answer):
-        return RunError(f"{location} failed: {first}", hint="the message is the server's own")
+        return RunError(f"{location} failed: {first}", hint=f"the message is the server's own; {_GO_ON}")
     if not opening:
         return RunError(
             f"{location} does not answer any more: {first}",
-            hint="finished trials are stored; once it answers, run the same command again to go on",
+            hint=f"once it answers, {_GO_ON}",
         )
     return StorageError(
         f"{location} cannot be reached: {first}",

@@ -144,7 +144,7 @@ FAILURES = {
     "the disk is full": Failure(
         have_files_that_may_not_grow(220),
         "reading or writing the database .*studies.db failed: disk I/O error",
-        r"finished trials are stored; .* has room, .*\(ulimit -f\), then run the same command again to go on",
+        r".* has room, .*\(ulimit -f\), then run the same command again to go on: finished trials are stored",
     ),
     "another program locks the database": Failure(
         have_a_locked_database,

@@ -214,6 +214,11 @@ def test_a_database_that_turns_out_read_only_is_said_to_be(path, mode):
             connection.execute("CREATE TABLE something (id)")
 
 
+def test_a_transaction_that_broke_off_in_optuna_is_told_as_a_server_that_is_gone():
+    with pytest.raises(RunError, match="does not answer any more"), translated(parse_location("postgresql://host/db")):
+        raise sa.exc.PendingRollbackError("Can't reconnect until invalid transaction is rolled back")
+
+
 def test_other_errors_pass_unchanged(path):
     with pytest.raises(KeyError), translated(parse_location(str(path))):
         raise KeyError(path)
