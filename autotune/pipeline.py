@@ -23,7 +23,7 @@ from .checks.discovered import (
 from .checks.memory_limit import check_limit
 from .errors import AutotuneError, ExportError, InterruptionError, NotPermittedError, UsageError
 from .export.bundle import Bundle, export_bundle
-from .export.expressing import Kind
+from .export.exporters import Exporter
 from .export.stack import choose_configuration
 from .export.whole import check_free, write_whole
 from .gate.decision import not_comparable
@@ -236,7 +236,7 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
 
 def take_home(
     record: StudyRecord,
-    kind: Kind,
+    exporter: Exporter,
     path: Path,
     *,
     configuration: Configuration | None = None,
@@ -268,7 +268,7 @@ def take_home(
     _check_unchanged(record, record.facts)
     check_free(path)
     home = TakingHome(
-        record, kind, path, limit_bytes=limit, launcher=launcher, interruption=interruption, runs=runs, told=told
+        record, exporter, path, limit_bytes=limit, launcher=launcher, interruption=interruption, runs=runs, told=told
     )
     taken = home.take(chosen, nearest=nearest, rounds=rounds)
     if taken is None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..export.exporters import EXPORTERS
 from ..records.command import shell_word
 from ..records.printable import printable
+from ..trackers.sending import TRACKERS
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, chosen_from
 
@@ -27,7 +29,7 @@ def export(
     to: Annotated[
         str | None,
         chosen_from(
-            Literal["mlflow", "wandb", "tensorboard"],
+            tuple(TRACKERS),
             "--to",
             help="Send the study to an experiment tracker instead, a run for each trial. Its own variables say where; "
             "TensorBoard's files go to runs/STUDY, or to --output.",
@@ -43,7 +45,7 @@ def export(
     kind: Annotated[
         str | None,
         chosen_from(
-            Literal["torch", "transformers"],
+            tuple(EXPORTERS),
             "--as",
             help="Write the setting as a file that does without autotune instead: plain PyTorch code, or arguments for "
             "transformers' Trainer. It is measured and proven before it is written.",
@@ -125,7 +127,7 @@ def _chosen(record: StudyRecord, trial: int | None) -> Configuration | None:
 
 def _take_home(
     study: str,
-    kind: Any,
+    kind: str,
     output: Path | None,
     *,
     trial: int | None,
@@ -135,7 +137,6 @@ def _take_home(
     json: bool,
 ) -> None:
     from .. import pipeline
-    from ..export.expressing import FILE_NAMES
     from ..export.paragraphs import figures_words
     from ..export.variables import allowed
     from ..records.codec import to_json
@@ -150,7 +151,8 @@ def _take_home(
     from .places import known_storage, prepare_state_folder, runs_of
     from .tables import make_console, print_changes, print_rows
 
-    path = output or Path(FILE_NAMES[kind])
+    exporter = EXPORTERS[kind]
+    path = output or Path(exporter.file_name)
     with open_store(known_storage(storage), create=False) as store:
         record = store.open(study).record()
     runs = runs_of(study)
@@ -172,7 +174,7 @@ def _take_home(
     with interruption() as interrupted:
         taken = pipeline.take_home(
             record,
-            kind,
+            exporter,
             path,
             configuration=_chosen(record, trial),
             nearest=nearest,
@@ -201,6 +203,7 @@ def _take_home(
     console.print(
         f"{printable(str(path))} says {what}, {words}; it was measured and proven.", markup=False, soft_wrap=True
     )
+    console.print(f"To use it: {exporter.usage}.", markup=False, soft_wrap=True)
     for refusal in said.refusals:
         console.print(f"Not said: {refusal}.", markup=False, soft_wrap=True)
     named = {"Your script": shown.script, "autotune launch": shown.setting, "This file": shown.file}
@@ -215,7 +218,6 @@ def _send(
     from .. import pipeline
     from ..errors import UsageError
     from ..store.opening import open_store
-    from ..trackers.sending import TRACKERS
     from .places import known_storage, logs_of
 
     if trial is not None:

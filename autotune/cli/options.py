@@ -45,8 +45,8 @@ def parsed_by(parse: Callable[[str], Any], name: str, **settings: Any) -> Any:
 
 
 def chosen_from(choices: Any, name: str, **settings: Any) -> Any:
-    """An option that takes one of the values of a ``Literal``."""
-    names = get_args(choices)
+    """An option that takes one of the names, or of the values of a ``Literal``."""
+    names = choices if isinstance(choices, tuple) else get_args(choices)
 
     def read(context: typer.Context, value: str | None) -> str | None:
         if value is not None and value not in names:

@@ -52,6 +52,10 @@ class Heading:
     accumulation: float
     accumulation_note: str
 
+    def docstring(self, usage: str, *more: str) -> str:
+        """Give the docstring that a file begins with: its title with its usage, then a paragraph each."""
+        return "\n\n".join([f'"""{self.title}: {usage}.', *self.paragraphs, *more]) + '\n"""'
+
 
 def heading_of(record: StudyRecord, said: Expressed, shown: Shown | None) -> Heading:
     """The head of a file; without figures, that of the draft which is measured."""

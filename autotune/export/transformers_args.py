@@ -2,45 +2,71 @@
 
 from __future__ import annotations
 
+from ..errors import UsageError
+from ..records.configuration import Configuration
+from ..records.facts import Facts
 from ..records.located import Located
-from .expressing import Expressed
+from ..records.plan import NONE
+from ..records.words import joined
+from .expressing import Blocks, Expressed
 from .heading import Heading
 
 _SWITCHES = ("activation_checkpointing", "gradient_checkpointing")
 
 
-def transformers_arguments(said: Expressed, heading: Heading, located: Located) -> dict[str, object]:
-    """The arguments by name; those that the installed version does not have are left out.
+class TrainerArguments:
+    """An ``Exporter``: a dict of arguments, whose switch recomputes every layer that the model checkpoints."""
 
-    So is what the setting leaves as it is in the script: a batch size that nobody knows, and the script's own
-    checkpointing, which False would switch off.
-    """
-    arguments: dict[str, object] = {}
-    if heading.batch_size is not None:
-        arguments["per_device_train_batch_size"] = heading.batch_size
-    arguments["gradient_accumulation_steps"] = round(heading.accumulation)
-    if said.every_layer:
-        # Newer versions warn of the older name.
-        name = next((one for one in _SWITCHES if one in (located.trainer_arguments or ())), _SWITCHES[-1])
-        arguments[name] = True
-        # The other kind of checkpoint runs hooks and autocast otherwise, and needs inputs with gradients.
-        arguments[f"{name}_kwargs"] = {"use_reentrant": False}
-    return {name: value for name, value in arguments.items() if name in (located.trainer_arguments or ())}
+    name = "transformers"
+    file_name = "training_arguments.py"
+    usage = "TrainingArguments(..., **ARGUMENTS)"
+    tells_choices = False
 
+    def express(self, configuration: Configuration, facts: Facts, located: Located) -> Expressed:
+        """Express the plans by transformers' own switch; UsageError where the script does not train by a Trainer."""
+        if located.trainer_arguments is None:
+            raise UsageError(
+                "--as transformers writes arguments for transformers' Trainer, and the script does not train by one",
+                hint="--as torch writes plain code for any model",
+            )
+        plans = [plan for plan in configuration.plans if plan.strategy != NONE]
+        switched = {one.class_name: one for one in located.blocks if one.checkpoints}
+        refusals = []
+        for plan in plans:
+            name, row = plan.cluster.removesuffix("+"), facts.cluster(plan.cluster)
+            if row is None or name not in switched:
+                refusals.append(f"{plan}: Trainer's checkpointing recomputes whole layers and nothing else")
+            elif plan.applies_to(row.frequency) != len(switched[name].called):
+                number = len(switched[name].called)
+                refusals.append(f"{plan}: Trainer's checkpointing recomputes all {number} {name} or none")
+        missing = [name for name in switched if not any(plan.cluster == f"{name}+" for plan in plans)]
+        if plans and missing and not refusals:
+            refusals.append(f"Trainer's checkpointing recomputes {joined(missing)} too")
+        blocks = (
+            [Blocks(name, one.number, tuple(sorted(one.called))) for name, one in switched.items()] if plans else []
+        )
+        return Expressed(configuration, tuple(blocks), tuple(refusals))
 
-def render_transformers_args(said: Expressed, heading: Heading, located: Located) -> str:
-    """The file's contents: the arguments as one dict."""
-    notes = {
-        "per_device_train_batch_size": heading.batch_size_note,
-        "gradient_accumulation_steps": heading.accumulation_note,
-    }
-    lines = [
-        f"    {name!r}: {value!r},".replace("'", '"') + (f"  # {notes[name]}" if name in notes else "")
-        for name, value in transformers_arguments(said, heading, located).items()
-    ]
-    paragraphs = "\n\n".join(heading.paragraphs)
-    return (
-        f'"""{heading.title}: TrainingArguments(..., **ARGUMENTS).\n\n{paragraphs}\n\n'
-        f"Take those of these names out of your own call. They are transformers {located.transformers}'s.\n"
-        '"""\n\n' + "\n".join(["ARGUMENTS = {", *lines, "}"]) + "\n"
-    )
+    def render(self, said: Expressed, heading: Heading, located: Located) -> str:
+        """Write the arguments as one dict, each that the installed version has.
+
+        Left out is what the setting leaves as it is in the script: a batch size that nobody knows, and the script's own
+        checkpointing, which False would switch off.
+        """
+        known = located.trainer_arguments or ()
+        arguments: dict[str, tuple[object, str]] = {
+            "per_device_train_batch_size": (heading.batch_size, heading.batch_size_note),
+            "gradient_accumulation_steps": (round(heading.accumulation), heading.accumulation_note),
+        }
+        if said.blocks:
+            # Newer versions warn of the older name.
+            switch = next((one for one in _SWITCHES if one in known), _SWITCHES[-1])
+            # The other kind of checkpoint runs hooks and autocast otherwise, and needs inputs with gradients.
+            arguments |= {switch: (True, ""), f"{switch}_kwargs": ({"use_reentrant": False}, "")}
+        lines = [
+            f'    "{name}": {value!r},'.replace("'", '"') + (f"  # {note}" if note else "")
+            for name, (value, note) in arguments.items()
+            if name in known and value is not None
+        ]
+        theirs = f"Take those of these names out of your own call. They are transformers {located.transformers}'s."
+        return "\n".join([heading.docstring(self.usage, theirs), "", "ARGUMENTS = {", *lines, "}", ""])

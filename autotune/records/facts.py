@@ -226,3 +226,7 @@ class Facts:
     def target(self) -> Target:
         """Return what was discovered."""
         return ENGINES[self.baseline.engine].target
+
+    def cluster(self, cluster_id: str) -> ClusterFacts | None:
+        """Return the row of ``cluster_id``, or None."""
+        return next((row for row in self.clusters if row.cluster_id == cluster_id), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 
@@ -29,8 +29,7 @@ class Located:
     ``roots`` are the classes of the modules that the script calls; ``blocks`` are those of all of them. ``caches``: a
     module keeps keys and values for generating text, which a block that is run again would add to once more.
     ``trainer_arguments`` are the fields of transformers' ``TrainingArguments`` where the script trains by its
-    ``Trainer``, of version ``transformers``; None where it does not. ``seen`` says how often a call of the model has
-    each chain of operators of the request's ``written`` file, by its cluster id.
+    ``Trainer``, of version ``transformers``; None where it does not.
     """
 
     kind: ClassVar[str] = "located"
@@ -41,7 +40,6 @@ class Located:
     caches: bool = False
     trainer_arguments: tuple[str, ...] | None = None
     transformers: str = ""
-    seen: dict[str, int] = field(default_factory=dict)
 
     def blocks_of(self, class_name: str) -> LocatedBlocks | None:
         """Those of a class; None where none of it repeats."""

@@ -7,10 +7,9 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 
 from ..errors import ExportError
-from ..export.expressing import FILE_NAMES, Expressed, Kind, express
-from ..export.heading import Heading, Shown, heading_of
-from ..export.plain_code import render_plain_code
-from ..export.transformers_args import render_transformers_args
+from ..export.exporters import Exporter, express
+from ..export.expressing import Expressed
+from ..export.heading import Shown, heading_of
 from ..launch.port import Launcher, RunResult
 from ..launch.requests import locate_request, round_request
 from ..records.command import shell_word
@@ -53,7 +52,7 @@ class TakingHome:
     """
 
     record: StudyRecord
-    kind: Kind
+    exporter: Exporter
     path: Path
     _: KW_ONLY
     limit_bytes: int
@@ -77,17 +76,9 @@ class TakingHome:
         located = self._locate()
         if located is None:
             return None
-        refused: dict[str, str] = {}
-        while True:
-            said = express(self.kind, configuration, self._facts, located, refused)
-            if said.refusals and (not nearest or self._is_the_script(said)):
-                raise self._refused(configuration, said)
-            miscounted = self._count(said)
-            if miscounted is None:
-                return None
-            if not miscounted:
-                break
-            refused |= miscounted
+        said = express(self.exporter, configuration, self._facts, located)
+        if said.refusals and (not nearest or self._is_the_script(said)):
+            raise self._refused(configuration, said)
         measured = self._measure(configuration, said, located, rounds)
         if measured is None:
             return None
@@ -110,7 +101,8 @@ class TakingHome:
                 hint="`autotune launch` runs the setting without a file, and `autotune verify` compares it",
             )
         shown = Shown(found.get("script"), found.get("setting"), found[_FILE], proof, self.limit_bytes, environment)
-        return TakenHome(self._text(said, located, heading_of(self.record, said, shown)), said, shown)
+        text = self.exporter.render(said, heading_of(self.record, said, shown), located)
+        return TakenHome(text, said, shown)
 
     def _refused(self, configuration: Configuration, said: Expressed) -> ExportError:
         what = setting_words(configuration, self._facts.clusters)
@@ -121,8 +113,9 @@ class TakingHome:
             )
         near = setting_words(said.configuration, self._facts.clusters)
         plans = said.configuration.recomputed
-        command = f"autotune export {shell_word(self.record.name)} --as {self.kind}{self._trial(configuration)}"
-        output = "" if self.path == Path(FILE_NAMES[self.kind]) else f" --output {shell_word(str(self.path))}"
+        study, kind = shell_word(self.record.name), self.exporter.name
+        command = f"autotune export {study} --as {kind}{self._trial(configuration)}"
+        output = "" if self.path == Path(self.exporter.file_name) else f" --output {shell_word(str(self.path))}"
         return ExportError(
             f"{what} cannot be said so: {'; '.join(said.refusals)}",
             hint=f"the nearest that can: {near}{f' ({plans})' if plans else ''}. It is measured, proven and written by "
@@ -130,7 +123,7 @@ class TakingHome:
         )
 
     def _is_the_script(self, said: Expressed) -> bool:
-        return not said.says_plans and said.as_run.key == self._facts.baseline.key
+        return not said.blocks and said.as_run.key == self._facts.baseline.key
 
     def _trial(self, configuration: Configuration) -> str:
         """Return how a command names the setting; empty for the study's answer."""
@@ -140,19 +133,12 @@ class TakingHome:
         shown = (one.number for one in self.record.shown if one.configuration.key == configuration.key)
         return "".join(f" --trial {number}" for number in [*shown][:1])
 
-    def _text(self, said: Expressed, located: Located, heading: Heading) -> str:
-        if self.kind == "torch":
-            return render_plain_code(said, heading)
-        return render_transformers_args(said, heading, located)
-
     def _draft(self, said: Expressed, located: Located, batch_size: int | None) -> str:
         """Write the file without figures, for a run at a batch size; gives its path."""
         configuration = said.configuration
         accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
         one = replace(said, configuration=replace(configuration, batch_size=batch_size, accumulation=accumulation))
-        return self._write_draft(self._text(one, located, heading_of(self.record, one, None)))
-
-    def _write_draft(self, text: str) -> str:
+        text = self.exporter.render(one, heading_of(self.record, one, None), located)
         path = unused(self.runs / "draft") / "draft.py"
         try:
             path.write_text(text, encoding="utf-8")
@@ -180,24 +166,6 @@ class TakingHome:
         if result is not None and result.located is None:
             raise _failed("the script as it is", result)
         return None if result is None else result.located
-
-    def _count(self, said: Expressed) -> dict[str, str] | None:
-        """The chains that eager mode keeps more or less often than plans count them, with how; None for Ctrl-C."""
-        if not said.chains:
-            return {}
-        draft = self._write_draft(render_plain_code(said, heading_of(self.record, said, None), counts=True))
-        request = replace(locate_request(self.record.spec, self._facts), written=draft)
-        result = self._run("count", "counting in eager mode what the plans count", request)
-        if result is None:
-            return None
-        if result.located is None:
-            raise _failed("the script with hooks that count", result)
-        seen = result.located.seen
-        return {
-            one.cluster: f"the plan counts {one.number} of it where eager mode keeps {seen.get(one.cluster, 0)}"
-            for one in said.chains
-            if seen.get(one.cluster, 0) != one.number
-        }
 
     def _measure(
         self, configuration: Configuration, said: Expressed, located: Located, rounds: int

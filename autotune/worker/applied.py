@@ -46,10 +46,6 @@ class AppliedConfiguration:
         self._written.before_call(root)
         return self.choices.around(root, call)
 
-    def seen_chains(self) -> dict[str, int]:
-        """Return how often the first call of the model had each chain that a written file counts."""
-        return self._written.seen()
-
     def problem(self) -> Fallback | InvalidPlan | None:
         """Return why what ran is not what was asked for; None if it is. To be asked after a training step."""
         problem = self.engine.problem() if self.engine is not None else None

@@ -66,11 +66,6 @@ class WrittenCode:
         except Exception as error:  # of several roots one has the blocks that the file is for
             self._error = f"{type(error).__name__}: {error}"
 
-    def seen(self) -> dict[str, int]:
-        """Return how often the first call of the model had each chain, where the file counts them."""
-        first: dict[tuple[str, ...], int] = next(iter((self._code or {}).get("SEEN", [])), {})
-        return {"".join(f"{name}+" for name in chain): number for chain, number in first.items()}
-
     def problem(self) -> Fallback | None:
         """Return why the file has changed nothing; to be asked after a training step."""
         if not _path or self._is_applied or _is_set:

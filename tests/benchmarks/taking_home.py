@@ -1,9 +1,9 @@
 """What of settings that searches choose can plain code say, and Trainer's arguments: exactly, nearly, or not?
 
 Takes databases of studies. Of each script the settings are winners and trials with plans, and what a search believes to
-be fastest under limits below the script's own peak. Two short runs of each script see where its blocks are, and count
-its chains in eager mode. ``nearly`` says how the nearest differs, by the simulation: in the peak of a step above what
-is there all the time, and in the time of what is recomputed as a share of the script's step.
+be fastest under limits below the script's own peak. A short run of each script sees where its blocks are. ``nearly``
+says how the nearest differs, by the simulation: in the peak of a step above what is there all the time, and in the time
+of what is recomputed as a share of the script's step.
 ``python tests/benchmarks/taking_home.py .autotune/studies.db``
 """
 
@@ -24,13 +24,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autotune.errors import PredictionError, UsageError  # noqa: E402
-from autotune.export.expressing import (  # noqa: E402
-    FILE_NAMES,
-    Expressed,
-    express,
-)
-from autotune.export.heading import heading_of  # noqa: E402
-from autotune.export.plain_code import render_plain_code  # noqa: E402
+from autotune.export.exporters import EXPORTERS, express  # noqa: E402
+from autotune.export.expressing import Expressed  # noqa: E402
 from autotune.launch.process import ProcessLauncher  # noqa: E402
 from autotune.launch.requests import locate_request  # noqa: E402
 from autotune.predict.prediction import Predictor  # noqa: E402
@@ -38,7 +33,6 @@ from autotune.records.configuration import Configuration  # noqa: E402
 from autotune.records.facts import Facts  # noqa: E402
 from autotune.records.located import Located  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
-from autotune.records.plan import Plan  # noqa: E402
 from autotune.records.study import StudyRecord  # noqa: E402
 from autotune.search.fit import fits_of  # noqa: E402
 from autotune.search.space import build_space  # noqa: E402
@@ -92,44 +86,21 @@ def settings(record: StudyRecord) -> Iterator[tuple[str, Configuration]]:
                 yield f"limit {share:.0%}", fit.configuration
 
 
-def seen(record: StudyRecord, folder: Path) -> tuple[Located, dict[str, str]]:
-    """Where the script's blocks are, and the clusters that eager mode does not have as they are counted."""
+def located(record: StudyRecord, folder: Path) -> Located:
+    """Where the script's blocks are."""
     facts, spec = record.facts, record.spec
-    variables = {"OMP_NUM_THREADS": str(facts.environment.num_threads)}
     launcher = ProcessLauncher(
         python=spec.python,
         root=folder,
         working_directory=Path(spec.working_directory),
         start_timeout_s=600.0,
         trial_timeout_s=600.0,
-        variables={**os.environ, **variables},
+        variables={**os.environ, "OMP_NUM_THREADS": str(facts.environment.num_threads)},
     )
-
-    def run(written: str) -> Located:
-        request = replace(locate_request(spec, facts), written=written)
-        result = launcher.run(request, device=None, on_event=lambda _: None, cancel=threading.Event())
-        assert result.located is not None, (result.outcomes, result.directory)
-        return result.located
-
-    located = run("")
-    chains = [
-        found.chains[0]
-        for row in facts.clusters
-        if not row.is_layer
-        for found in [express("torch", Configuration("aot", (Plan(row.cluster_id, row.strategy, -1),)), facts, located)]
-        if found.chains and not found.refusals
-    ]
-    if not chains:
-        return located, {}
-    draft = folder / "draft.py"
-    every = Expressed(Configuration("aot"), chains=tuple(replace(one, count=0) for one in chains))
-    draft.write_text(render_plain_code(every, heading_of(record, every, None), counts=True))
-    counted = run(str(draft)).seen
-    return located, {
-        one.cluster: f"the plan counts {one.number} of it where eager mode keeps {counted.get(one.cluster, 0)}"
-        for one in chains
-        if counted.get(one.cluster, 0) != one.number
-    }
+    request = locate_request(spec, facts)
+    result = launcher.run(request, device=None, on_event=lambda _: None, cancel=threading.Event())
+    assert result.located is not None, (result.outcomes, result.directory)
+    return result.located
 
 
 def how(wanted: Configuration, said: Expressed, facts: Facts, step_s: float) -> str:
@@ -150,7 +121,7 @@ def how(wanted: Configuration, said: Expressed, facts: Facts, step_s: float) -> 
 
 def rows(paths: list[str], most: int, *, winners: bool) -> Iterator[Row]:
     """A row for each setting, of the studies of one script each plan once."""
-    known: dict[str, tuple[Located, dict[str, str]]] = {}
+    known: dict[str, Located] = {}
     done: set[tuple[str, str]] = set()
     taken: Counter[str] = Counter()
     for record in records(paths):
@@ -158,8 +129,7 @@ def rows(paths: list[str], most: int, *, winners: bool) -> Iterator[Row]:
         name = script.parent.name if script.name == "train.py" else script.stem
         if name not in known:
             with tempfile.TemporaryDirectory() as folder:
-                known[name] = seen(record, Path(folder))
-        located, refused = known[name]
+                known[name] = located(record, Path(folder))
         step_s = record.baseline.measured.measurement.step_time_s
         for told_by, one in settings(record):
             key = name, one.recomputed
@@ -170,9 +140,9 @@ def rows(paths: list[str], most: int, *, winners: bool) -> Iterator[Row]:
             done.add(key)
             taken[name] += 1
             answers, reasons = {}, ()
-            for kind in FILE_NAMES:
+            for kind, exporter in EXPORTERS.items():
                 try:
-                    said = express(kind, one, record.facts, located, refused)
+                    said = express(exporter, one, record.facts, known[name])
                 except UsageError:
                     answers[kind] = "no Trainer"
                     continue
@@ -197,7 +167,7 @@ def main() -> None:
         print(f"{one.script:<14} {one.told_by:<9} {one.torch:<34} {one.transformers:<34} {one.plans}")
         for reason in one.reasons:
             print(f"{'':>24} {reason}")
-    for kind in FILE_NAMES:
+    for kind in EXPORTERS:
         counts = Counter(getattr(one, kind).partition(":")[0] for one in found)
         print(f"{kind}: " + ", ".join(f"{number} {word}" for word, number in counts.most_common()))
 

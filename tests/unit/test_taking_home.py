@@ -10,15 +10,13 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ExportError, UsageError
-from autotune.export.expressing import Expressed, express
+from autotune.export.exporters import EXPORTERS, express
+from autotune.export.expressing import Expressed
 from autotune.export.heading import heading_of
-from autotune.export.plain_code import render_plain_code
-from autotune.export.transformers_args import render_transformers_args
 from autotune.export.whole import check_free, write_whole
 from autotune.launch.port import RunResult
 from autotune.records.configuration import Configuration
 from autotune.records.facts import ClusterFacts, Facts
-from autotune.records.graph import LayerNodes, OccurrenceNodes
 from autotune.records.located import Located, LocatedBlocks
 from autotune.records.outcome import ScriptError
 from autotune.records.plan import Plan
@@ -26,33 +24,19 @@ from autotune.tuning import taking_home
 from autotune.tuning.budget import Interruption
 from autotune.tuning.taking_home import TakingHome
 from tests.fakes.launcher import FakeLauncher
-from tests.fakes.predictable import GRAPH, PREDICTABLE
+from tests.fakes.predictable import PREDICTABLE
 from tests.fakes.study_record import FACTS as STUDY_FACTS
 from tests.fakes.study_record import measured, study_record
 
 BLOCKS = 4
-# Two gelus in each block, and one behind them all.
-OPERATORS = dataclasses.replace(
-    GRAPH,
-    inputs=tuple((max(0, node - 1),) for node in range(100)),
-    layers=tuple(LayerNodes("Block+", 9, (10 * n, 10 * n + 1, 10 * n + 2), ()) for n in range(BLOCKS)),
-    occurrences=(
-        *(OccurrenceNodes("gelu+", 1, (10 * n + at,)) for n in range(BLOCKS) for at in (1, 2)),
-        OccurrenceNodes("gelu+", 1, (99,)),
-        # Made of what the first block computes.
-        OccurrenceNodes("tanh+", 1, (3,)),
-    ),
-)
 ROWS = (
     ClusterFacts("Block+", 1, BLOCKS, 1000, "1000", 0.01, is_layer=True),
     ClusterFacts("gelu+", 1, 2 * BLOCKS + 1, 100, "100", 0.001),
-    ClusterFacts("tanh+", 1, 1, 100, "100", 0.001),
     ClusterFacts("native_dropout+", 1, 4, 100, "100", 0.001),
-    ClusterFacts("native_layer_norm+[1]", 1, 4, 100, "100", 0.001),
     ClusterFacts("mul+add+", 2, 4, 100, "100", 0.001),
-    ClusterFacts("_native_batch_norm_legit_functional+", 1, 4, 100, "100", 0.001),
 )
-FACTS: Facts = dataclasses.replace(STUDY_FACTS, clusters=ROWS, graphs=(OPERATORS,))
+FACTS: Facts = dataclasses.replace(STUDY_FACTS, clusters=ROWS)
+TORCH, TRAINER = EXPORTERS["torch"], EXPORTERS["transformers"]
 # The last block that is defined is called first.
 LOCATED = Located(("GPT",), (LocatedBlocks("Block", BLOCKS, (3, 0, 1, 2)),), process=1)
 SWITCHED = dataclasses.replace(
@@ -69,7 +53,7 @@ def setting(*plans: str, engine="aot", **changes) -> Configuration:
 
 
 def said(*plans: str, **changes):
-    return express("torch", setting(*plans, **changes), FACTS, LOCATED)
+    return express(TORCH, setting(*plans, **changes), FACTS, LOCATED)
 
 
 # -- rules
@@ -82,43 +66,12 @@ def test_blocks_are_those_that_are_called_first_and_numbered_as_they_are_defined
     assert said("Block+/3:1:-1", "Block+:1:1").blocks[0].chosen == (1, 3)
 
 
-def test_chains_are_counted_outside_of_checkpointed_blocks():
-    def counts(*plans: str) -> tuple[int, int]:
-        (chain,) = said(*plans).chains
-        return chain.number, chain.count
-
-    assert counts("gelu+:1:-1") == (9, 9)
-    assert counts("gelu+:1:3") == (9, 3)
-    assert counts("gelu+:1:-1", "Block+:1:1") == (7, 7)
-    assert counts("gelu+:1:3", "Block+:1:1") == (7, 1)
-
-
-def test_a_chain_that_begins_in_a_checkpointed_block_is_refused():
-    assert "begins inside" in said("tanh+:1:-1", "Block+:1:2").refusals[0]
-    assert said("tanh+:1:-1").chains[0].number == 1
-
-
-@pytest.mark.parametrize(
-    ("plan", "reason"),
-    [
-        ("native_dropout+:1:-1", "draws at random"),
-        ("native_layer_norm+[1]:1:-1", "output of an operator"),
-        ("mul+add+:2:-1", "compromised"),
-        ("_native_batch_norm_legit_functional+:1:-1", "statistics"),
-        ("gelu+/2:1:-1", "not every 2th"),
-        ("cos+:1:-1", "the script has no"),
-    ],
-)
-def test_what_cannot_be_said_is_refused_with_the_reason_and_what_can_stays(plan, reason):
-    found = said("gelu+:1:-1", plan)
-    assert [reason in one and plan in one for one in found.refusals] == [True]
-    assert Plan("gelu+", 1, -1) in found.configuration.plans
-
-
-def test_a_chain_that_was_counted_otherwise_is_refused():
-    found = express("torch", setting("gelu+:1:-1"), FACTS, LOCATED, {"gelu+": "the plan counts 9 of it"})
-    assert found.refusals == ("gelu+:1:-1: the plan counts 9 of it",)
-    assert found.chains == ()
+@pytest.mark.parametrize("plan", ["native_dropout+:1:-1", "gelu+/2:1:-1", "mul+add+:2:-1", "cos+:1:-1"])
+def test_plans_for_operators_are_refused_and_what_can_be_said_stays(plan):
+    found = said("Block+:1:2", plan)
+    assert found.refusals == (f"{plan}: it recomputes single operators, and plain code checkpoints whole blocks",)
+    # Nothing is simulated of these facts, so that all blocks take the place of the operators.
+    assert found.configuration.plans == (Plan("Block+", 1, -1),)
 
 
 @pytest.mark.parametrize(
@@ -127,13 +80,13 @@ def test_a_chain_that_was_counted_otherwise_is_refused():
     ids=["none", "fewer", "in two models"],
 )
 def test_blocks_that_eager_mode_does_not_call_as_they_are_counted_are_refused(blocks):
-    found = express("torch", setting("Block+:1:2"), FACTS, dataclasses.replace(LOCATED, blocks=blocks))
+    found = express(TORCH, setting("Block+:1:2"), FACTS, dataclasses.replace(LOCATED, blocks=blocks))
     assert len(found.refusals) == 1
     assert found.blocks == ()
 
 
 def test_reasons_that_plans_have_in_common_are_told_once():
-    found = express("transformers", setting("gelu+:1:-1", "native_dropout+:1:-1"), FACTS, SWITCHED)
+    found = express(TRAINER, setting("gelu+:1:-1", "native_dropout+:1:-1"), FACTS, SWITCHED)
     reason = "Trainer's checkpointing recomputes whole layers and nothing else"
     assert found.refusals == (f"gelu+:1:-1 and native_dropout+:1:-1: {reason}",)
 
@@ -151,10 +104,10 @@ def test_the_nearest_needs_no_more_by_the_simulation_and_recomputes_the_least():
     located = dataclasses.replace(LOCATED, blocks=(LocatedBlocks("Block", 1, (0,)),))
     wanted = dataclasses.replace(setting("dropout+[mask]:1:-1"), batch_size=facts.baseline.batch_size)
     # At the peak of this graph nothing is saved by it.
-    found = express("torch", wanted, facts, located)
+    found = express(TORCH, wanted, facts, located)
     assert (len(found.refusals), found.configuration.plans) == (1, ())
     # Where nothing is simulated, all blocks are.
-    found = express("torch", wanted, dataclasses.replace(facts, graphs=()), located)
+    found = express(TORCH, wanted, dataclasses.replace(facts, graphs=()), located)
     assert found.configuration.plans == (Plan("Block+", 1, -1),)
 
 
@@ -162,26 +115,26 @@ def test_the_nearest_needs_no_more_by_the_simulation_and_recomputes_the_least():
 
 
 def test_trainer_recomputes_all_layers_or_none():
-    assert express("transformers", setting("Block+:1:-1"), FACTS, SWITCHED).every_layer
-    assert not express("transformers", setting(), FACTS, SWITCHED).every_layer
-    refused = express("transformers", setting("Block+:1:2"), FACTS, SWITCHED)
+    assert express(TRAINER, setting("Block+:1:-1"), FACTS, SWITCHED).blocks
+    assert not express(TRAINER, setting(), FACTS, SWITCHED).blocks
+    refused = express(TRAINER, setting("Block+:1:2"), FACTS, SWITCHED)
     assert "all 4 Block or none" in refused.refusals[0]
 
 
 def test_a_script_without_trainer_has_no_arguments():
     with pytest.raises(UsageError, match="does not train by one"):
-        express("transformers", setting(), FACTS, LOCATED)
+        express(TRAINER, setting(), FACTS, LOCATED)
 
 
 def arguments(found, facts=FACTS):
-    text = render_transformers_args(found, heading_of(study_record(facts=facts), found, None), SWITCHED)
+    text = TRAINER.render(found, heading_of(study_record(facts=facts), found, None), SWITCHED)
     names: dict = {}
     exec(text, names)
     return names["ARGUMENTS"]
 
 
 def test_arguments_that_the_installed_version_does_not_have_are_left_out():
-    assert arguments(express("transformers", setting("Block+:1:-1"), FACTS, SWITCHED)) == {
+    assert arguments(express(TRAINER, setting("Block+:1:-1"), FACTS, SWITCHED)) == {
         "per_device_train_batch_size": 32,
         "gradient_accumulation_steps": 1,
         "gradient_checkpointing": True,
@@ -190,15 +143,15 @@ def test_arguments_that_the_installed_version_does_not_have_are_left_out():
 
 def test_the_switch_has_the_name_that_the_installed_version_does_not_warn_of():
     newer = dataclasses.replace(SWITCHED, trainer_arguments=(*SWITCHED.trainer_arguments, "activation_checkpointing"))
-    found = express("transformers", setting("Block+:1:-1"), FACTS, newer)
-    text = render_transformers_args(found, heading_of(study_record(facts=FACTS), found, None), newer)
+    found = express(TRAINER, setting("Block+:1:-1"), FACTS, newer)
+    text = TRAINER.render(found, heading_of(study_record(facts=FACTS), found, None), newer)
     assert '"activation_checkpointing": True' in text
     assert "gradient_checkpointing" not in text
 
 
 def test_arguments_say_nothing_of_what_the_setting_leaves_as_it_is():
     facts = dataclasses.replace(FACTS, baseline=dataclasses.replace(FACTS.baseline, batch_size=None))
-    found = express("transformers", dataclasses.replace(setting(), batch_size=None), facts, SWITCHED)
+    found = express(TRAINER, dataclasses.replace(setting(), batch_size=None), facts, SWITCHED)
     assert arguments(found, facts) == {"gradient_accumulation_steps": 1}
 
 
@@ -223,7 +176,7 @@ class Machine(FakeLauncher):
 def take(folder, *plans, rounds=1, told=lambda what, outcome: None, interruption=None, nearest=False, **machine):
     plans = plans or ("Block+:1:2",)
     home = TakingHome(
-        study_record(facts=FACTS), "torch", folder / "mine.py", limit_bytes=1 << 40, launcher=Machine(**machine),
+        study_record(facts=FACTS), TORCH, folder / "mine.py", limit_bytes=1 << 40, launcher=Machine(**machine),
         interruption=interruption or Interruption(), runs=folder, told=told,
     )  # fmt: skip
     return home.take(setting(*plans), nearest=nearest, rounds=rounds)
@@ -270,18 +223,17 @@ def test_the_second_round_is_the_reverse_of_the_first(tmp_path):
 # -- files
 
 
-@pytest.mark.parametrize("plans", [(), ("Block+:1:3",), ("gelu+:1:-1",), ("Block+:1:2", "gelu+:1:-1")])
+@pytest.mark.parametrize("plans", [(), ("Block+:1:3",)])
 def test_plain_code_is_python_without_autotune_and_states_its_sizes(plans):
     found = said(*plans)
-    text = render_plain_code(found, heading_of(study_record(facts=FACTS), found, None))
+    text = TORCH.render(found, heading_of(study_record(facts=FACTS), found, None), LOCATED)
     tree = ast.parse(text)
     imported = {one.name for node in ast.walk(tree) if isinstance(node, ast.Import) for one in node.names}
     assert imported <= {"contextlib", "functools", "torch"}
     assert "BATCH_SIZE = 32  # per process; the script's own is 16" in text
     assert "apply" in {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
     assert max(map(len, text.splitlines())) <= 120
-    if plans == ("Block+:1:3",):
-        assert len(text.splitlines()) < 60
+    assert len(text.splitlines()) < 60
 
 
 def test_names_of_the_user_do_not_end_the_docstring():
@@ -289,7 +241,7 @@ def test_names_of_the_user_do_not_end_the_docstring():
     record = study_record(facts=FACTS)
     spec = dataclasses.replace(record.spec, script='/a/"""\nimport os\n\\x.py')
     record = dataclasses.replace(record, name='s"""\nimport os', spec=spec)
-    tree = ast.parse(render_plain_code(found, heading_of(record, found, None)))
+    tree = ast.parse(TORCH.render(found, heading_of(record, found, None), LOCATED))
     assert not any(isinstance(node, ast.Import) for node in tree.body)
 
 
@@ -302,7 +254,7 @@ def test_a_folder_that_may_not_be_written_to_is_told_before_anything_is_measured
 
 def test_only_an_older_file_of_ours_is_replaced(tmp_path):
     path, found = tmp_path / "recompute.py", said("Block+:1:3")
-    text = render_plain_code(found, heading_of(study_record(facts=FACTS), found, None))
+    text = TORCH.render(found, heading_of(study_record(facts=FACTS), found, None), LOCATED)
     path.write_text("mine")
     with pytest.raises(ExportError, match="there already"):
         write_whole(path, text)

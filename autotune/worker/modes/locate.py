@@ -45,7 +45,6 @@ class LocateMode(Mode):
                 process=os.getpid(),
                 rank=self._process.rank,
                 caches=any(getattr(getattr(one, "config", None), "use_cache", False) for one in _modules_of(roots)),
-                seen=self._applied.seen_chains(),
                 **_trainer(),
             )
         )

@@ -1,0 +1,136 @@
+"""Exporters of a setting to a file that does without autotune, and the choice of the nearest setting for one.
+
+A new exporter is a module with a class that has what ``Exporter`` says, and a word in the table below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Protocol
+
+from ..errors import PredictionError, UsageError
+from ..predict.prediction import Predictor
+from ..records.chosen import made_choices
+from ..records.configuration import Configuration
+from ..records.engines import ENGINES
+from ..records.facts import Facts
+from ..records.located import Located
+from ..records.plan import ALL, RECOMPUTE, Plan
+from ..records.words import cut_names, joined
+from .expressing import Expressed
+from .heading import Heading
+from .plain_code import PlainCode
+from .transformers_args import TrainerArguments
+
+
+class Exporter(Protocol):
+    """A form in which a setting is written, for scripts that run without autotune.
+
+    Attributes:
+        name: what stands behind ``--as``.
+        file_name: the file's name, unless another one is given.
+        usage: how the file is used, for its first line.
+        tells_choices: whether the reader is told of choices that the file does not make.
+    """
+
+    name: str
+    file_name: str
+    usage: str
+    tells_choices: bool
+
+    def express(self, configuration: Configuration, facts: Facts, located: Located) -> Expressed:
+        """Express the plans of a setting; UsageError where the script can have no such file."""
+
+    def render(self, said: Expressed, heading: Heading, located: Located) -> str:
+        """Give the file's contents, which begin with the heading's docstring."""
+
+
+_ALL: tuple[Exporter, ...] = (PlainCode(), TrainerArguments())
+EXPORTERS = {one.name: one for one in _ALL}
+"""The exporters that ``--as`` knows, by their names."""
+
+
+def express(exporter: Exporter, configuration: Configuration, facts: Facts, located: Located) -> Expressed:
+    """Express a setting, or the nearest to it that the exporter can express.
+
+    Raises:
+        UsageError: the script can have no such file.
+    """
+    said = exporter.express(configuration, facts, located)
+    kept_choices = _kept_choices(configuration) if exporter.tells_choices else ()
+    refusals = [*_around(configuration, kept_choices), *said.refusals]
+    if not refusals:
+        return said
+    plain = replace(configuration, engine="aot", level=0, choices=kept_choices)
+    if ENGINES[configuration.engine].worker != "worker" or configuration.engine == "ortmodule":
+        plain = replace(plain, plans=())
+    return replace(_nearest(exporter, plain, configuration, facts, located), refusals=_by_reason(refusals))
+
+
+def _by_reason(refusals: Iterable[str]) -> tuple[str, ...]:
+    """Refusals of plans, ``plan: reason``, with what has one reason in one."""
+    plans: dict[str, list[str]] = {}
+    for refusal in refusals:
+        head, between, reason = refusal.partition(": ")
+        is_plan = bool(between) and head.count(":") == 2
+        plans.setdefault(reason if is_plan else refusal, []).extend([cut_names(head)] if is_plan else [])
+    return tuple(f"{joined(names)}: {reason}" if names else reason for reason, names in plans.items())
+
+
+def _around(configuration: Configuration, kept_choices: tuple[str, ...]) -> Iterator[str]:
+    """Return what no file can express of what is around the plans."""
+    if configuration.engine == "inductor":
+        yield "it is compiled by Inductor, and what is written runs in eager: `autotune launch` compiles it"
+    if configuration.engine == "ortmodule":
+        yield "it runs in ONNX Runtime, whose plans torch does not have: the bundle's README.txt says how it is put in"
+    dropped = [one for one in configuration.choices if one not in kept_choices]
+    if dropped:
+        yield f"{joined(dropped)} {'is' if len(dropped) == 1 else 'are'} no part of what is written"
+
+
+def _kept_choices(configuration: Configuration) -> tuple[str, ...]:
+    """The choices that are left to the file's reader, who is told how they are made."""
+    try:
+        made = made_choices("eager", configuration.choices)
+    except UsageError:
+        return ()
+    return tuple(f"{choice.name}={value}" for choice, value in made.items() if choice.made_by and not choice.variables)
+
+
+def _nearest(
+    exporter: Exporter, plain: Configuration, wanted: Configuration, facts: Facts, located: Located
+) -> Expressed:
+    """Return what can be expressed with about the memory of the setting that was asked for, at the least cost.
+
+    Tried are the plans that can be expressed by themselves, and beside them the first blocks of each class: as many as
+    the simulation needs to be below what was asked for. Where nothing can be simulated, all blocks are taken in the
+    place of what could not be expressed.
+    """
+
+    def said(plans: tuple[Plan, ...]) -> Expressed:
+        return exporter.express(replace(plain, plans=plans), facts, located)
+
+    kept = tuple(plan for plan in plain.plans if not said((plan,)).refusals)
+    options = [one for one in map(said, _with_blocks(kept, facts)) if not one.refusals]
+    assert options, "nothing but a batch size can always be expressed"
+    try:
+        predictor = Predictor(facts)
+        target = predictor.predict(replace(wanted, engine="aot", level=0)).peak_bytes
+        predicted = [(predictor.predict(one.configuration), one) for one in options]
+    except PredictionError:
+        return options[0 if len(kept) == len(plain.plans) else -1]
+    fitting = [(one, each) for one, each in predicted if one.peak_bytes <= target]
+    if fitting:
+        return min(fitting, key=lambda pair: pair[0].recompute_time_s)[1]
+    return min(predicted, key=lambda pair: pair[0].peak_bytes)[1]
+
+
+def _with_blocks(kept: tuple[Plan, ...], facts: Facts) -> Iterator[tuple[Plan, ...]]:
+    """The plans by themselves, and beside them the first blocks of each class; all of a class last."""
+    yield kept
+    for row in facts.clusters:
+        if row.is_layer:
+            others = tuple(plan for plan in kept if plan.cluster != row.cluster_id)
+            for count in (*range(1, row.frequency), ALL):
+                yield (*others, Plan(row.cluster_id, RECOMPUTE, count))
