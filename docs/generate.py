@@ -96,16 +96,11 @@ def targets() -> list[str]:
 
 def every_command(command: Any, name: str) -> Iterator[tuple[str, Any]]:
     """Every command that can be typed, with its full name, groups before what is below them."""
-    for child_name, child in getattr(command, "commands", {}).items():
-        full_name = f"{name} {child_name}"
-        whole = loaded(child)
-        yield full_name, whole
-        yield from every_command(whole, full_name)
-
-
-def loaded(command: Any) -> Any:
-    """The command itself, where one that loads its module when it is used stands for it."""
-    return command.make_context("autotune", [], resilient_parsing=True).command
+    context = typer.Context(command)
+    for child_name in command.list_commands(context) if hasattr(command, "list_commands") else ():
+        child = command.get_command(context, child_name)
+        yield f"{name} {child_name}", child
+        yield from every_command(child, f"{name} {child_name}")
 
 
 def _section(name: str, command: Any) -> list[str]:

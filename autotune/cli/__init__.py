@@ -9,18 +9,17 @@ from __future__ import annotations
 import errno
 import io
 import os
-import re
 import sys
 import traceback
 from importlib import import_module
 from typing import Any, cast
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from ..errors import AutotuneError, UsageError, did_you_mean
-from .command import EXIT_CODES
-from .settings import as_shown, project_settings
+from .command import EXIT_CODES, SETTINGS_TITLE, tell_origin
+from .settings import project_settings
 
 COMMANDS = {
     "run": "Find the fastest setting that fits your memory.",
@@ -40,13 +39,10 @@ COMMANDS = {
     "doctor": "Say what was found here of GPU, torch and memory limits.",
     "engines": "List the engines: what is usable here, and what is missing.",
 }
-"""Each a module of this package, whose ``app`` is the command; in the order of the help."""
+"""Each a module of this package, whose ``app`` is the command, with its line in the help; in the order of the help."""
 
 # Click's error for a command line that it cannot read; typer has click in itself, or beside itself, by its version.
 _MISTYPED: type[Exception] = cast("type[Exception]", typer.BadParameter.__bases__[0])
-
-# Where a context keeps what a file of settings has given it.
-_USED = f"{__name__}.used"
 
 # Standard output, or error, goes to a file that cannot take more.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO)
@@ -57,28 +53,24 @@ def load_command(name: str) -> Any:
     return typer.main.get_command(import_module(f"{__name__}.{name}").app)
 
 
-class _Unloaded(TyperCommand):
-    """Stands for a command whose module nobody needs before that command is used: its line in the help is known."""
-
-    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
-        name = str(self.name)
-        command = load_command(name)
-        if extra.get("resilient_parsing"):  # somebody asks what there is, and runs nothing
-            return command.make_context(info_name, args, parent, **extra)
-        settings = project_settings(COMMANDS, load_command)
-        settled = settings.of_command(name, command)
-        own = args[: args.index("--")] if "--" in args else args
-        typed = {one.partition("=")[0] for one in own}
-        used = {one.flag: one.value for one in settled.values() if one.flag not in typed}
-        if parent is not None and used:
-            parent.meta[_USED] = settings.title, used
-        is_shown = bool(typed & {"--help", "-h"})  # as defaults, and nothing is done with them
-        values = {name: as_shown(one.value) if is_shown else one.value for name, one in settled.items()}
-        return command.make_context(info_name, args, parent, default_map=values, **extra)
-
-
 class _Commands(TyperGroup):
-    """Interruptions and closed pipes are handled here, because typer's versions differ in what they make of them."""
+    """Commands whose modules are loaded as they are used.
+
+    Interruptions and closed pipes are handled here, because typer's versions differ in what they make of them.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        del ctx
+        return load_command(cmd_name) if cmd_name in COMMANDS else None
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -86,9 +78,6 @@ class _Commands(TyperGroup):
                 return super().invoke(ctx)
             except _MISTYPED as error:
                 raise _as_ours(error) from None
-        except UsageError as error:
-            _tell_origin(error, ctx)
-            raise
         except KeyboardInterrupt:
             sys.stderr.write("autotune: interrupted\n")
             raise typer.Exit(130) from None
@@ -97,13 +86,6 @@ class _Commands(TyperGroup):
             # exit, and must find something that takes it.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             raise typer.Exit(0) from None
-
-
-def _tell_origin(error: UsageError, context: Any) -> None:
-    """Say of an option that is wrong, and that nobody has typed, which file it is from."""
-    title, used = context.meta.get(_USED, ("", ()))
-    if any(re.search(rf"{flag}(?![\w-])", str(error)) for flag in used):
-        error.args = (f"{error} (set in {title})",)
 
 
 def _as_ours(error: Any) -> UsageError:
@@ -116,7 +98,14 @@ def _as_ours(error: Any) -> UsageError:
         takes_script = error.ctx is not None and any(one.name == "arguments" for one in error.ctx.command.params)
         behind = f"; your script's own options stand behind --, as in -- {option}" if takes_script else ""
         return UsageError(f"{path} has no option {option}", hint=f"{near}{behind}")
-    return UsageError(error.format_message().rstrip("."), hint=hint)
+    cause = error.__cause__
+    if isinstance(cause, UsageError):  # of a function that reads an option's text
+        ours = UsageError(f"{error.param.opts[-1]}: {cause}", hint=cause.hint or hint)
+    else:
+        ours = UsageError(error.format_message().rstrip("."), hint=hint)
+    if error.ctx is not None:
+        tell_origin(ours, error.ctx)
+    return ours
 
 
 app = typer.Typer(
@@ -134,8 +123,6 @@ app = typer.Typer(
     ),
     epilog=EXIT_CODES,
 )
-for name, short_help in COMMANDS.items():
-    app.command(name, cls=_Unloaded, short_help=short_help)(lambda: None)
 
 
 @app.callback(invoke_without_command=True)
@@ -148,8 +135,14 @@ def _version(
 
         print(__version__)
         raise typer.Exit
-    if ctx.invoked_subcommand is None:
+    name = ctx.invoked_subcommand
+    if name is None:
         print(ctx.get_help())
+        return
+    settings = project_settings(COMMANDS, load_command)
+    if settings.file is not None:
+        ctx.meta[SETTINGS_TITLE] = settings.title
+        ctx.default_map = {name: settings.of_command(name, load_command(name))}
 
 
 def main() -> None:

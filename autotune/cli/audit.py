@@ -22,6 +22,7 @@ from .options import (
 
 
 def audit(
+    context: typer.Context,
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
     is_module: ModuleOption = False,
@@ -35,7 +36,6 @@ def audit(
     json: JsonOption = False,
 ) -> None:
     """Run a script for a few steps, and tell what its own checkpointing, offloading and compiling save and cost."""
-    options = {**locals(), "engine": StudySpec.engine}  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..errors import UsageError
     from ..records.codec import to_json
@@ -50,7 +50,7 @@ def audit(
     from .spec import spec_of
     from .tables import make_console, print_changes, print_rows, print_table
 
-    spec = spec_of(options)
+    spec = spec_of(context.params, engine=StudySpec.engine)
     if ENGINES[spec.engine].target != "script":
         raise UsageError("an ONNX model keeps nothing for a backward", hint="audit the script that trains it")
     if len(spec.devices) > 1:

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand
 
+from ..errors import UsageError
+from .settings import as_shown
+
 EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
+SETTINGS_TITLE = f"{__name__}.settings"
+"""The key of a context under which stands the file that has the project's settings."""
 
 
 class _Command(TyperCommand):
-    """A command whose usage line reads as people write it."""
+    """A command whose usage line reads as people write it, and that knows a project's settings as its defaults."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         del ctx
         arguments = (one for one in self.params if isinstance(one, TyperArgument))
         return ["[OPTIONS]", *(one.metavar or str(one.name).upper() for one in arguments)]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        ctx.default_map = {name: as_shown(value) for name, value in (ctx.default_map or {}).items()}
+        super().format_help(ctx, formatter)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UsageError as error:
+            tell_origin(error, ctx)
+            raise
+
+
+def tell_origin(error: UsageError, context: Any) -> None:
+    """Say of an option that is wrong, and that comes from the project's settings, which file has it."""
+    settled = (one.opts[-1] for one in context.command.params if _is_settled(one, context))
+    if any(re.search(rf"{flag}(?![\w-])", str(error)) for flag in settled):
+        error.args = (f"{error} (set in {context.meta[SETTINGS_TITLE]})",)
+
+
+def _is_settled(parameter: Any, context: Any) -> bool:
+    source = context.get_parameter_source(parameter.name)
+    return source is not None and source.name == "DEFAULT_MAP"
 
 
 def make_app(function: Callable[..., None], *, epilog: str = EXIT_CODES) -> typer.Typer:

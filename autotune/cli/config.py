@@ -34,7 +34,7 @@ def config(
         settled = settings.of_command(name, load_command(name))
         for option in settable(load_command(name)).values():
             if option.name in settled:
-                value, origin = settled[option.name].value, settings.title
+                value, origin = settled[option.name], settings.title
             elif command is not None:
                 value, origin = option.default, "default"
             else:

@@ -27,6 +27,7 @@ from .options import (
 
 
 def discover(
+    context: typer.Context,
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
     is_module: ModuleOption = False,
@@ -46,7 +47,6 @@ def discover(
     json: JsonOption = False,
 ) -> None:
     """Run a script for a few steps and list what it could recompute, with what each plan saves and costs."""
-    options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..errors import UsageError
     from ..records.codec import to_json
@@ -62,7 +62,7 @@ def discover(
     from .spec import spec_of
     from .tables import make_console, print_changes, print_facts
 
-    spec = spec_of(options)
+    spec = spec_of(context.params)
     if len(spec.devices) > 1:
         raise UsageError("discovery runs on one device", hint=f"autotune discover --devices {spec.devices[0]}")
     runs = runs_of("discover")

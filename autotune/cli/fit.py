@@ -28,6 +28,7 @@ from .options import (
 
 
 def fit(
+    context: typer.Context,
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
     is_module: ModuleOption = False,
@@ -46,7 +47,6 @@ def fit(
     json: JsonOption = False,
 ) -> None:
     """Run a script for a few steps, and tell from that which batch sizes should fit, and with which plans."""
-    options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..errors import UsageError
     from ..records.codec import to_json
@@ -61,7 +61,7 @@ def fit(
     from .spec import spec_of
     from .tables import make_console, print_changes, print_table
 
-    spec = spec_of(options)
+    spec = spec_of(context.params)
     if len(spec.devices) > 1:
         raise UsageError("the script runs on one device", hint=f"autotune fit --devices {spec.devices[0]}")
     runs = runs_of("fit")

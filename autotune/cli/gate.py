@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,11 +48,10 @@ _ROUNDS = 20
 _REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
 _TOLD = {"setting": "the script", "other": "the other version of the script"}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
-# The options that name a file for the answer.
-_FILES = ("junit", "markdown")
 
 
 def gate(
+    context: typer.Context,
     bundle: BundleArgument,
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
@@ -138,10 +137,11 @@ def gate(
 
     Only what rounds show to be worse, and not to be within what is allowed, is a regression.
     """
-    options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..export.bundle import read_bundle
     from ..gate.baseline import LEAST_ROUNDS, new_baseline, why_no_baseline, write_baseline
+    from ..gate.junit import render_junit
+    from ..gate.markdown import render_markdown
     from ..gate.weighing import Allowed
     from ..machine.host import check_platform
     from ..records.chosen import choice_settings
@@ -155,14 +155,15 @@ def gate(
 
     check_platform()
     read = read_bundle(bundle)
-    spec = spec_of({**options, "engine": read.stack.engine}, bundle_batch_size=read.stack.batch_size)
+    spec = spec_of(context.params, engine=read.stack.engine, bundle_batch_size=read.stack.batch_size)
     name = _name(spec.script if is_module else spec.title)
     key = read.configuration.key
     if history:
         _show_history(storage, printable(name), key, json=json)
         return
     reference: Reference | None = None if against is None else _REFERENCES.get(against, "other")
-    _check(options, spec, reference)
+    files = {render_junit: junit, render_markdown: markdown}
+    _check(context.params, spec, reference, [file for file in files.values() if file is not None])
     other = _other_version(str(against), spec, is_module=is_module) if reference == "other" else None
     before = _baseline(read, baseline, storage, may_be_new=update_baseline)
     _check_baseline(before, other, graphs_only=graphs_only)
@@ -201,7 +202,9 @@ def gate(
         )
     _keep(PastGate(began_at, printable(name), script_sha256, key, found), storage, console)
     _summarize(found, name, console)
-    _write(found, name, {option: options[option] for option in _FILES})
+    for render, file in files.items():
+        if file is not None:
+            _write(render(found, name), file)
     if update_baseline and baseline is not None:
         if why_not := why_no_baseline(found):
             console.print(f"The baseline stays as it was: {why_not}.", markup=False, soft_wrap=True)
@@ -212,7 +215,7 @@ def gate(
         raise typer.Exit(EXITS[found.answer])
 
 
-def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | None) -> None:
+def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | None, files: Iterable[Path]) -> None:
     """UsageError where options do not go together."""
     from ..errors import UsageError
     from ..gate.baseline import LEAST_ROUNDS
@@ -243,7 +246,7 @@ def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | N
                 f"{name}: rounds tell no loss below {format_share(LEAST_ALLOWED)} from none",
                 hint=f"{name} {format_share(LEAST_ALLOWED).replace(' ', '')}",
             )
-    for file in filter(None, (options[name] for name in _FILES)):
+    for file in files:
         if not file.absolute().parent.is_dir():
             folder = shell_word(as_operand(str(file.parent)))
             raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {folder}")
@@ -332,22 +335,15 @@ def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bo
     console.print(f"round {number + 1:2}  {name:8} {figures}", markup=False, soft_wrap=True)
 
 
-def _write(found: Gate, name: str, files: Mapping[str, Path | None]) -> None:
-    """Write the answer in every form that was asked for."""
+def _write(text: str, file: Path) -> None:
     from ..errors import RunError
-    from ..gate.junit import render_junit
-    from ..gate.markdown import render_markdown
 
-    writers: Mapping[str, Callable[[Gate, str], str]] = {"junit": render_junit, "markdown": render_markdown}
-    for option, file in files.items():
-        if file is None:
-            continue
-        try:
-            file.write_text(writers[option](found, name), encoding="utf-8")
-        except OSError as error:
-            raise RunError(
-                f"the answer could not be written to {str(file)!r}: {error.strerror}", hint="name another file"
-            ) from error
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise RunError(
+            f"the answer could not be written to {str(file)!r}: {error.strerror}", hint="name another file"
+        ) from error
 
 
 def _summarize(found: Gate, name: str, console: Any) -> None:

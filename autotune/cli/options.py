@@ -33,33 +33,27 @@ def _by_engine(field: str) -> str:
 
 
 def parsed_by(parse: Callable[[str], Any], name: str, **settings: Any) -> Any:
-    """An option whose text ``parse`` turns into its value; a UsageError of ``parse`` names the option."""
+    """An option whose text ``parse`` turns into its value; a UsageError of ``parse`` gets the option's name."""
 
-    def read(value: str | None) -> Any:
+    def read(text: str) -> Any:
         try:
-            return None if value is None else parse(value)
+            return parse(text)
         except UsageError as error:
-            raise UsageError(f"{name}: {error}", hint=error.hint) from None
+            raise typer.BadParameter(str(error)) from error
 
-    return typer.Option(name, parser=_unread, callback=read, **settings)
+    return typer.Option(name, parser=read, **settings)
 
 
 def chosen_from(choices: Any, name: str, **settings: Any) -> Any:
     """An option that takes one of the names, or of the values of a ``Literal``."""
     names = choices if isinstance(choices, tuple) else get_args(choices)
 
-    def read(context: typer.Context, value: str | None) -> str | None:
-        if value is not None and value not in names:
-            hint = did_you_mean(value, names) or f"{context.command_path} --help"
-            raise UsageError(f"{name} takes one of {', '.join(names)}, not {value!r}", hint=hint)
-        return value
+    def parse(text: str) -> str:
+        if text not in names:
+            raise UsageError(f"not one of {', '.join(names)}: {text!r}", hint=did_you_mean(text, names))
+        return text
 
-    return typer.Option(name, parser=_unread, callback=read, metavar="|".join(names), **settings)
-
-
-def _unread(text: str) -> str:
-    """Stands in for typer's own reading, which would tell an error in other words and without its next step."""
-    return text
+    return parsed_by(parse, name, metavar="|".join(names), **settings)
 
 
 def parse_devices(text: str) -> tuple[int, ...]:

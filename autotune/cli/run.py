@@ -58,6 +58,7 @@ def _parse_names(text: str) -> tuple[str, ...]:
 
 
 def run(
+    context: typer.Context,
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
     is_module: ModuleOption = False,
@@ -181,13 +182,12 @@ def run(
 
     The same command again resumes the study.
     """
-    options = locals()  # each is named as the field of the spec that it sets
     from ..store.opening import open_store
     from .cluster import Cluster, launcher_of
     from .places import prepare_storage, runs_of, shown_storage
     from .spec import check_same, default_study_name, spec_of
 
-    spec = spec_of(options)
+    spec = spec_of(context.params)
     name = default_study_name(spec) if study is None else study
     on = Cluster(cluster, cluster_files, cluster_gpus, cluster_resource)
     # Before the study is touched: it may refuse the options.

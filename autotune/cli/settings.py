@@ -42,14 +42,6 @@ _ONE_CALL = frozenset(
 
 
 @dataclass(frozen=True)
-class Settled:
-    """An option's value, and the flag that one would type for it."""
-
-    flag: str
-    value: Any
-
-
-@dataclass(frozen=True)
 class Settings:
     """The options that a file settles: ``shared`` for every command that has the option, ``own`` for one command each.
 
@@ -69,18 +61,16 @@ class Settings:
         except (OSError, ValueError):  # another drive, or a folder that is gone
             return str(self.file)
 
-    def of_command(self, name: str, command: Any) -> dict[str, Settled]:
-        """Return what the file settles of a command, by the names of its parameters.
+    def of_command(self, name: str, command: Any) -> dict[str, Any]:
+        """Return what the file settles of a command, as one would type it, by the names of its parameters.
 
         UsageError for a value that nobody could type.
         """
         options = settable(command)
-        found = {}
-        for key, value in {**self.shared, **self.own.get(name, {})}.items():
-            option = options.get(key)
-            if option is not None:
-                found[option.name] = Settled(option.opts[-1], self._typed(key, value, option))
-        return found
+        found = {**self.shared, **self.own.get(name, {})}
+        return {
+            options[key].name: self._typed(key, value, options[key]) for key, value in found.items() if key in options
+        }
 
     def check(self, commands: Mapping[str, Any]) -> None:
         """UsageError for a key that no command has, and for one in a command's table that the command does not have.

@@ -43,16 +43,22 @@ _FIXED = {
 _LONGEST_STEM = 100
 
 
-def spec_of(options: Mapping[str, Any], *, bundle_batch_size: int | None = None) -> StudySpec:
+def spec_of(
+    options: Mapping[str, Any], *, engine: Engine | None = None, bundle_batch_size: int | None = None
+) -> StudySpec:
     """Return what a command's options ask for; UsageError where they do not go together, or the script cannot be run.
 
-    An option is named as the field of the spec, or of its objective, that it sets; None leaves that at its default, and
-    deadlines at the engine's.
-    Others are passed over, but for ``scratch``, which makes a folder for the script to run in.
-    ``bundle_batch_size`` is the script's own where no option says it.
+    An option is named as the field of the spec, or of its objective, that it sets. Others are passed over, but for
+    ``scratch``, which makes a folder for the script to run in.
+
+    Args:
+        options: The values of a command's parameters, None where a default is to stand: of deadlines, the engine's.
+        engine: The engine, where no option says it.
+        bundle_batch_size: The script's own batch size, where no option says it.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    given["engine"] = _engine_for(given["script"], given["engine"])
+    given["script"] = Path(given["script"])  # older typers make it a path only as they call the command
+    given["engine"] = _engine_for(given["script"], engine or given["engine"])
     allowed = (engine_choices(given["engine"]).get(name) for name in given.get("choices", ()))
     engines = [ENGINES[name] for name in (given["engine"], *(one.engine for one in allowed if one is not None))]
     timeouts = {name: max(getattr(one, name) for one in engines) for name in ("start_timeout_s", "trial_timeout_s")}

@@ -25,6 +25,7 @@ from .options import (
 
 
 def verify(
+    context: typer.Context,
     bundle: BundleArgument,
     script: ScriptArgument,
     arguments: ArgumentsArgument = None,
@@ -43,7 +44,6 @@ def verify(
 
     Where an engine generates code, which rounds as it is fused, equal means: but for rounding.
     """
-    options = locals()  # each is named as the field of the spec that it sets
     from .. import pipeline
     from ..errors import UsageError
     from ..export.bundle import read_bundle
@@ -60,7 +60,7 @@ def verify(
 
     check_platform()
     read = read_bundle(bundle)
-    spec = spec_of({**options, "engine": read.stack.engine}, bundle_batch_size=read.stack.batch_size)
+    spec = spec_of(context.params, engine=read.stack.engine, bundle_batch_size=read.stack.batch_size)
     if len(spec.devices) > 1:
         raise UsageError("a proof runs on one device", hint=f"autotune verify --devices {spec.devices[0]}")
     runs = runs_of("verify")

@@ -13,7 +13,7 @@ import typer
 from autotune.cli import app
 from autotune.records.outcome import Outcome
 from autotune.records.study import Verdict
-from docs.generate import DOCS, ROOT, every_command, first_sentence, loaded, pages
+from docs.generate import DOCS, ROOT, every_command, first_sentence, pages
 from tests.docs.pages import FILES, FOR_USERS, PAGES, README, Shown, anchors, headings, links, name, shell_lines, shown
 
 AUTOTUNE = [one for page in PAGES for one in shown(page, "autotune")]
@@ -33,8 +33,8 @@ def here(tmp_path, monkeypatch):
 def resolved(words):
     """The command that the first words name, and the other words."""
     command, words = typer.main.get_command(app), list(words)
-    while words and hasattr(command, "commands") and not words[0].startswith("-"):
-        command = loaded(command.commands[words.pop(0)])
+    while words and hasattr(command, "get_command") and not words[0].startswith("-"):
+        command = command.get_command(typer.Context(command), words.pop(0))
     return command, words
 
 

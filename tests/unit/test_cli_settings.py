@@ -46,8 +46,9 @@ def autotune(monkeypatch, capsys):
 
 def settled(command):
     """What the file settles of a command, by flag."""
-    settings = project_settings(COMMANDS, load_command)
-    return {one.flag: one.value for one in settings.of_command(command, load_command(command)).values()}
+    loaded = load_command(command)
+    found = project_settings(COMMANDS, load_command).of_command(command, loaded)
+    return {one.opts[-1]: found[one.name] for one in loaded.params if one.name in found}
 
 
 def in_force(autotune, command):
@@ -76,9 +77,7 @@ def test_what_is_settled_is_read_as_if_it_were_typed_and_what_is_typed_wins(proj
         'storage = "sqlite:////none/a.db"\nrounds = 5\nallow = ["a", "b"]\ndevices = [0, 1]\nkeep-global-batch = true\n'
     )
     command = load_command("run")
-    values = {
-        name: one.value for name, one in project_settings(COMMANDS, load_command).of_command("run", command).items()
-    }
+    values = project_settings(COMMANDS, load_command).of_command("run", command)
 
     context = command.make_context("run", ["--rounds", "7", "train.py"], default_map=values)
 
@@ -274,7 +273,7 @@ def test_the_guide_s_example_can_be_used_as_it_stands(tmp_path, monkeypatch):
 
     for name, words in (("run", ["train.py"]), ("gate", ["bundle", "train.py"])):
         command = load_command(name)
-        values = {parameter: one.value for parameter, one in settings.of_command(name, command).items()}
+        values = settings.of_command(name, command)
         assert values
         command.make_context(name, words, default_map=values)
 
