@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ from typing import Any
 from ..cli import load_command
 from ..cli.places import function_script
 from ..errors import AutotuneError, InterruptionError, RunError, UsageError, did_you_mean
-from ..records.codec import loads
+from ..records.codec import from_json
 from ..records.figures import format_speed
 from ..records.study import AnswerKind
 from ..records.units import format_bytes
@@ -35,6 +36,8 @@ _SECONDS = ("time-budget", "start-timeout", "trial-timeout")
 _ASK_FOR_COLOUR = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
 # From SIGTERM on; a run gets 2 seconds, and putting back files takes as long as these are large.
 _MAY_END_S = 60.0
+_KINDS: dict[int, type[AutotuneError]] = {2: UsageError, 130: InterruptionError}
+"""The error for each exit code of the command line; a RunError for others."""
 _OURS = {"json": "the result is one already", "help": "`help(autotune.tune)` says it"}
 
 
@@ -114,9 +117,17 @@ def tune(
     words += [str(path), *(["--", *map(str, arguments)] if arguments else [])]
     shown = Progress(is_shown=progress)
     status, printed = _run([sys.executable, "-P", "-c", _PROGRAM, "run", "--json", *words], shown)
-    if not printed:
-        raise _error(status, shown.lines)
-    record = _record(printed)
+    document = json.loads(printed) if printed else {}
+    if "error" in document:
+        raise _KINDS.get(status, RunError)(**document["error"])
+    if not document:
+        end = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        raise _KINDS.get(status, RunError)(
+            f"`autotune run` {end} and said nothing of it",
+            hint="finished trials are stored: the same call again goes on",
+            detail="\n".join(shown.lines[-20:]),
+        )
+    record: Report = from_json(Report, document, where="autotune run --json")
     return Tuned(
         sentence=headline(record),
         answer=None if record.verdict is None else record.verdict.answer,
@@ -206,24 +217,3 @@ def _run(command: Sequence[str], shown: Progress) -> tuple[int, str]:
             process.wait()
             killing.cancel()
         process.stderr.close()
-
-
-def _record(printed: str) -> Report:
-    record: Report = loads(Report, printed, where="autotune run --json")
-    return record
-
-
-def _error(status: int, lines: Sequence[str]) -> AutotuneError:
-    """Return what the command line ended with, as the error that it was there."""
-    kind = {2: UsageError, 130: InterruptionError}.get(status, RunError)
-    told = [number for number, line in enumerate(lines) if line.startswith("autotune: ")]
-    if not told:
-        end = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        return kind(
-            f"`autotune run` {end} and said nothing of it",
-            hint="finished trials are stored: the same call again goes on",
-            detail="\n".join(lines[-20:]),
-        )
-    cause = lines[told[-1]].removeprefix("autotune: ")
-    hint = next((line for line in lines[told[-1] + 1 :] if line.startswith("  next: ")), "").removeprefix("  next: ")
-    return kind(cause, hint=hint, detail="\n".join(lines[: told[-1]][-20:]).strip())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import io
+import itertools
 import os
 import sys
 import traceback
@@ -18,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from ..errors import AutotuneError, UsageError, did_you_mean
-from .command import EXIT_CODES, SETTINGS_TITLE, tell_origin
+from .command import EXIT_CODES, SETTINGS_TITLE, print_json_error, tell_origin
 from .settings import project_settings
 
 COMMANDS = {
@@ -155,6 +156,8 @@ def main() -> None:
         app(prog_name="autotune")
     except AutotuneError as error:
         sys.stderr.write(_told(error))
+        if "--json" in itertools.takewhile(lambda one: one != "--", sys.argv):
+            print_json_error(error)
         sys.exit(error.exit_code)
     except Exception as error:
         if isinstance(error, OSError) and error.errno in _UNWRITABLE:

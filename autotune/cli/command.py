@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from typer.core import TyperArgument, TyperCommand
 
-from ..errors import UsageError
+from ..errors import AutotuneError, UsageError
 from .settings import as_shown
 
 EXIT_CODES = "Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted."
@@ -63,10 +63,23 @@ def add_command(
     app.command(function.__name__, cls=_Command, short_help=short, epilog=epilog)(function)
 
 
+# Whether standard output has a document already, which is to be the only one.
+_has_document = False
+
+
 def print_json(document: Any) -> None:
     """Print a document on standard output."""
+    global _has_document  # noqa: PLW0603
     import json
 
     from ..records.codec import encodable
 
+    _has_document = True
     typer.echo(encodable(json.dumps(document, indent=2, ensure_ascii=False)))
+
+
+def print_json_error(error: AutotuneError) -> None:
+    """Print an error on standard output, unless there is a document already."""
+    if not _has_document:
+        told = {"message": str(error), "hint": error.hint, "detail": error.detail}
+        print_json({"error": told, "exit_code": error.exit_code})

@@ -35,6 +35,7 @@ def resolved(words):
     command, words = typer.main.get_command(app), list(words)
     while words and hasattr(command, "get_command") and not words[0].startswith("-"):
         command = command.get_command(typer.Context(command), words.pop(0))
+        assert command is not None, "there is no such command"
     return command, words
 
 
@@ -151,7 +152,7 @@ def test_a_command_line_that_does_not_parse_would_be_noticed(here):
     ):
         with pytest.raises(Exception, match=r"No such|Missing|valid|unexpected"):
             parsed(Shown(README, text, is_line=True).words[1:])
-    with pytest.raises(KeyError):
+    with pytest.raises(AssertionError, match="no such command"):
         parsed(["nosuch", "train.py"])
     assert unknown_options(["show", "--trial", "N", "--nosuch"]) == ["--nosuch"]
 

@@ -227,11 +227,12 @@ def test_progress_goes_to_standard_error_unless_nobody_wants_it(told: Told, caps
     ("status", "kind"), [(2, UsageError), (1, RunError), (130, InterruptionError), (-9, RunError), (3, RunError)]
 )
 def test_what_the_command_line_ends_with_is_raised(status: int, kind: type[Exception], told: Told) -> None:
-    told(status, "", "Study train\nTraceback\n  line\n\nautotune: the script ended\n  next: give it more data\n")
+    error = {"message": "the script ended", "hint": "give it more data", "detail": "Traceback\n  line"}
+    told(status, json.dumps({"error": error, "exit_code": status}), "Study train\n")
     with pytest.raises(kind, match=r"^the script ended$") as raised:
         autotune.tune("train.py", progress=False)
     assert raised.value.hint == "give it more data"  # type: ignore[attr-defined]
-    assert "Traceback" in raised.value.detail  # type: ignore[attr-defined]
+    assert raised.value.detail == "Traceback\n  line"  # type: ignore[attr-defined]
 
 
 def test_what_ends_without_a_word_is_told_with_its_last_lines(told: Told) -> None:

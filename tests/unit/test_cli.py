@@ -409,9 +409,14 @@ def test_what_there_is_to_read_comes_before_the_cause_and_the_next_step_last(aut
         raise RunError("it failed", hint="mend it", detail="Traceback: the script's own")
 
     monkeypatch.setattr("autotune.cli.spec.check_script", fail)
+    monkeypatch.setattr("autotune.cli.command._has_document", False)
     code, _, errors = autotune("run", "train.py")
     assert code == 1
-    assert errors == "Traceback: the script's own\n\nautotune: it failed\n  next: mend it\n"
+    told = "Traceback: the script's own\n\nautotune: it failed\n  next: mend it\n"
+    assert errors == told
+    code, output, errors = autotune("run", "train.py", "--json")
+    error = {"message": "it failed", "hint": "mend it", "detail": "Traceback: the script's own"}
+    assert (code, json.loads(output), errors) == (1, {"error": error, "exit_code": 1}, told)
 
 
 @pytest.mark.parametrize(
