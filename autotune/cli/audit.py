@@ -5,35 +5,23 @@ from __future__ import annotations
 import typer
 
 from ..records.study import StudySpec
+from . import options
 from .command import make_app, print_json
-from .options import (
-    ArgumentsArgument,
-    DeviceOption,
-    JsonOption,
-    LeaveFilesOption,
-    ModuleOption,
-    OwnBatchSizeOption,
-    PythonOption,
-    ScratchOption,
-    ScriptArgument,
-    StartTimeoutOption,
-    TrialTimeoutOption,
-)
 
 
 def audit(
     context: typer.Context,
-    script: ScriptArgument,
-    arguments: ArgumentsArgument = None,
-    is_module: ModuleOption = False,
-    own_batch_size: OwnBatchSizeOption = None,
-    python: PythonOption = None,
-    devices: DeviceOption = None,
-    start_timeout_s: StartTimeoutOption = None,
-    trial_timeout_s: TrialTimeoutOption = None,
-    scratch: ScratchOption = False,
-    leaves_files: LeaveFilesOption = False,
-    json: JsonOption = False,
+    script: options.ScriptArgument,
+    arguments: options.ArgumentsArgument = None,
+    is_module: options.ModuleOption = False,
+    own_batch_size: options.OwnBatchSizeOption = None,
+    python: options.PythonOption = None,
+    devices: options.DeviceOption = None,
+    start_timeout_s: options.StartTimeoutOption = None,
+    trial_timeout_s: options.TrialTimeoutOption = None,
+    scratch: options.ScratchOption = False,
+    leaves_files: options.LeaveFilesOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Run a script for a few steps, and tell what its own checkpointing, offloading and compiling save and cost."""
     from .. import pipeline
@@ -45,19 +33,14 @@ def audit(
     from ..verdict.auditing import judge_audit
     from .interruption import interruption
     from .live.display import Display
-    from .local_launcher import make_launcher
-    from .places import prepare_state_folder, runs_of
+    from .local_launcher import prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes, print_rows, print_table
 
     spec = spec_of(context.params, engine=StudySpec.engine)
     if ENGINES[spec.engine].target != "script":
         raise UsageError("an ONNX model keeps nothing for a backward", hint="audit the script that trains it")
-    if len(spec.devices) > 1:
-        raise UsageError("an audit runs on one device", hint=f"autotune audit --devices {spec.devices[0]}")
-    runs = runs_of("audit")
-    launcher = make_launcher(spec, runs)
-    prepare_state_folder()
+    launcher, runs = prepare_one_run("audit", spec)
     make_console().print("Running the script as it stands, for a few steps", style="dim")
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
         found, baseline = pipeline.audit(spec, launcher=launcher, watcher=display, interruption=interrupted, runs=runs)

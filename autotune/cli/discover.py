@@ -7,48 +7,32 @@ from typing import Annotated
 import typer
 
 from ..records.study import StudySpec
+from . import options
 from .command import make_app, print_json
-from .options import (
-    ArgumentsArgument,
-    DeviceOption,
-    EngineOption,
-    InputsOption,
-    JsonOption,
-    LeaveFilesOption,
-    ModuleOption,
-    OwnBatchSizeOption,
-    PythonOption,
-    ScratchOption,
-    ScriptArgument,
-    ShapeOption,
-    StartTimeoutOption,
-    TrialTimeoutOption,
-)
 
 
 def discover(
     context: typer.Context,
-    script: ScriptArgument,
-    arguments: ArgumentsArgument = None,
-    is_module: ModuleOption = False,
-    own_batch_size: OwnBatchSizeOption = None,
-    engine: EngineOption = StudySpec.engine,
-    python: PythonOption = None,
-    devices: DeviceOption = None,
-    start_timeout_s: StartTimeoutOption = None,
-    trial_timeout_s: TrialTimeoutOption = None,
+    script: options.ScriptArgument,
+    arguments: options.ArgumentsArgument = None,
+    is_module: options.ModuleOption = False,
+    own_batch_size: options.OwnBatchSizeOption = None,
+    engine: options.EngineOption = StudySpec.engine,
+    python: options.PythonOption = None,
+    devices: options.DeviceOption = None,
+    start_timeout_s: options.StartTimeoutOption = None,
+    trial_timeout_s: options.TrialTimeoutOption = None,
     memory_matrix: Annotated[
         bool, typer.Option("--memory-matrix", help="Print what the memory held at each phase of two steps.")
     ] = False,
-    shapes: ShapeOption = None,
-    inputs: InputsOption = None,
-    scratch: ScratchOption = False,
-    leaves_files: LeaveFilesOption = False,
-    json: JsonOption = False,
+    shapes: options.ShapeOption = None,
+    inputs: options.InputsOption = None,
+    scratch: options.ScratchOption = False,
+    leaves_files: options.LeaveFilesOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Run a script for a few steps and list what it could recompute, with what each plan saves and costs."""
     from .. import pipeline
-    from ..errors import UsageError
     from ..records.codec import to_json
     from ..report.build import describe_facts
     from ..tuning.budget import Budget
@@ -57,17 +41,12 @@ def discover(
     from .interruption import interruption
     from .live.display import Display
     from .live.lines import print_baseline
-    from .local_launcher import make_launcher
-    from .places import prepare_state_folder, runs_of
+    from .local_launcher import prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes, print_facts
 
     spec = spec_of(context.params)
-    if len(spec.devices) > 1:
-        raise UsageError("discovery runs on one device", hint=f"autotune discover --devices {spec.devices[0]}")
-    runs = runs_of("discover")
-    launcher = make_launcher(spec, runs)
-    prepare_state_folder()
+    launcher, runs = prepare_one_run("discover", spec)
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
         found = pipeline.discover(
             spec,

@@ -6,49 +6,31 @@ import typer
 
 from ..records.engines import ENGINES
 from ..records.study import StudySpec
+from . import options
 from .command import make_app, print_json
-from .options import (
-    ArgumentsArgument,
-    BatchSizesOption,
-    DeviceOption,
-    EngineOption,
-    InputsOption,
-    JsonOption,
-    LeaveFilesOption,
-    MemoryLimitOption,
-    ModuleOption,
-    OwnBatchSizeOption,
-    PythonOption,
-    ScratchOption,
-    ScriptArgument,
-    ShapeOption,
-    StartTimeoutOption,
-    TrialTimeoutOption,
-)
 
 
 def fit(
     context: typer.Context,
-    script: ScriptArgument,
-    arguments: ArgumentsArgument = None,
-    is_module: ModuleOption = False,
-    memory_limit_bytes: MemoryLimitOption = None,
-    batch_sizes: BatchSizesOption = None,
-    own_batch_size: OwnBatchSizeOption = None,
-    engine: EngineOption = StudySpec.engine,
-    python: PythonOption = None,
-    devices: DeviceOption = None,
-    start_timeout_s: StartTimeoutOption = None,
-    trial_timeout_s: TrialTimeoutOption = None,
-    shapes: ShapeOption = None,
-    inputs: InputsOption = None,
-    scratch: ScratchOption = False,
-    leaves_files: LeaveFilesOption = False,
-    json: JsonOption = False,
+    script: options.ScriptArgument,
+    arguments: options.ArgumentsArgument = None,
+    is_module: options.ModuleOption = False,
+    memory_limit_bytes: options.MemoryLimitOption = None,
+    batch_sizes: options.BatchSizesOption = None,
+    own_batch_size: options.OwnBatchSizeOption = None,
+    engine: options.EngineOption = StudySpec.engine,
+    python: options.PythonOption = None,
+    devices: options.DeviceOption = None,
+    start_timeout_s: options.StartTimeoutOption = None,
+    trial_timeout_s: options.TrialTimeoutOption = None,
+    shapes: options.ShapeOption = None,
+    inputs: options.InputsOption = None,
+    scratch: options.ScratchOption = False,
+    leaves_files: options.LeaveFilesOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Run a script for a few steps, and tell from that which batch sizes should fit, and with which plans."""
     from .. import pipeline
-    from ..errors import UsageError
     from ..records.codec import to_json
     from ..report.build import describe_facts
     from ..report.sentences import fit_sentence
@@ -56,17 +38,12 @@ def fit(
     from ..tuning.budget import Budget
     from .interruption import interruption
     from .live.display import Display
-    from .local_launcher import make_launcher
-    from .places import prepare_state_folder, runs_of
+    from .local_launcher import prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes, print_table
 
     spec = spec_of(context.params)
-    if len(spec.devices) > 1:
-        raise UsageError("the script runs on one device", hint=f"autotune fit --devices {spec.devices[0]}")
-    runs = runs_of("fit")
-    launcher = make_launcher(spec, runs)
-    prepare_state_folder()
+    launcher, runs = prepare_one_run("fit", spec)
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
         facts, limit_bytes, fits = pipeline.fit(
             spec,

@@ -16,25 +16,8 @@ from ..records.gate import Gate, GateAnswer, GateBaseline, PastGate, Reference
 from ..records.printable import first_line, printable
 from ..records.study import StudySpec
 from ..records.units import parse_duration, parse_share
+from . import options
 from .command import make_app, print_json
-from .options import (
-    DEFAULT_STORAGE,
-    ArgumentsArgument,
-    BundleArgument,
-    DeviceOption,
-    InputsOption,
-    JsonOption,
-    LeaveFilesOption,
-    ModuleOption,
-    PythonOption,
-    ScriptArgument,
-    ShapeOption,
-    StartTimeoutOption,
-    StorageOption,
-    TrialTimeoutOption,
-    as_typed,
-    parsed_by,
-)
 from .settings import names_file
 
 if TYPE_CHECKING:
@@ -52,12 +35,12 @@ _SUMMARY = "GITHUB_STEP_SUMMARY"
 
 def gate(
     context: typer.Context,
-    bundle: BundleArgument,
-    script: ScriptArgument,
-    arguments: ArgumentsArgument = None,
-    shapes: ShapeOption = None,
-    inputs: InputsOption = None,
-    is_module: ModuleOption = False,
+    bundle: options.BundleArgument,
+    script: options.ScriptArgument,
+    arguments: options.ArgumentsArgument = None,
+    shapes: options.ShapeOption = None,
+    inputs: options.InputsOption = None,
+    is_module: options.ModuleOption = False,
     against: Annotated[
         str | None,
         typer.Option(
@@ -94,11 +77,11 @@ def gate(
     ] = False,
     allowed_slowdown: Annotated[
         Any,
-        parsed_by(parse_share, "--max-slowdown", metavar="SHARE", help="A slowdown as large as this is found."),
+        options.parsed_by(parse_share, "--max-slowdown", metavar="SHARE", help="A slowdown as large as this is found."),
     ] = "5%",
     allowed_growth: Annotated[
         Any,
-        parsed_by(parse_share, "--max-memory-growth", metavar="SHARE", help="A peak higher by this is found."),
+        options.parsed_by(parse_share, "--max-memory-growth", metavar="SHARE", help="A peak higher by this is found."),
     ] = "3%",
     finalist_rounds: Annotated[
         int,
@@ -111,13 +94,15 @@ def gate(
     ] = _ROUNDS,
     time_budget_s: Annotated[
         Any,
-        parsed_by(parse_duration, "--time-budget", metavar="TIME", help="Begin no round that would end after this."),
-    ] = as_typed(StudySpec.time_budget_s),
-    python: PythonOption = None,
-    devices: DeviceOption = None,
-    start_timeout_s: StartTimeoutOption = None,
-    trial_timeout_s: TrialTimeoutOption = None,
-    leaves_files: LeaveFilesOption = False,
+        options.parsed_by(
+            parse_duration, "--time-budget", metavar="TIME", help="Begin no round that would end after this."
+        ),
+    ] = options.as_typed(StudySpec.time_budget_s),
+    python: options.PythonOption = None,
+    devices: options.DeviceOption = None,
+    start_timeout_s: options.StartTimeoutOption = None,
+    trial_timeout_s: options.TrialTimeoutOption = None,
+    leaves_files: options.LeaveFilesOption = False,
     junit: Annotated[
         Path | None, typer.Option("--junit", metavar="FILE", help="Write the answer as JUnit's XML.")
     ] = None,
@@ -127,11 +112,11 @@ def gate(
             "--markdown", metavar="FILE", help="Write it as Markdown. In GitHub's CI the job's summary has it."
         ),
     ] = None,
-    storage: StorageOption = DEFAULT_STORAGE,
+    storage: options.StorageOption = options.DEFAULT_STORAGE,
     history: Annotated[
         bool, typer.Option("--history", help="Show what gates said of this bundle before, and measure nothing.")
     ] = False,
-    json: JsonOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Hold a bundle against what it came to before: is it slower, or does it need more memory?
 
@@ -148,8 +133,7 @@ def gate(
     from ..records.codec import to_json
     from ..records.gate import PastGate
     from .interruption import interruption
-    from .local_launcher import make_launcher
-    from .places import prepare_state_folder, runs_of
+    from .local_launcher import prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes
 
@@ -167,12 +151,11 @@ def gate(
     other = _other_version(str(against), spec, is_module=is_module) if reference == "other" else None
     before = _baseline(read, baseline, storage, may_be_new=update_baseline)
     _check_baseline(before, other, graphs_only=graphs_only)
-    runs = runs_of("gate")
     # The script as it stands is to run without them, and a run sets those of its setting by itself.
     chosen = choice_settings(read.stack.engine, read.stack.choices, {})
-    launcher = make_launcher(spec, runs, {name: at for name, at in read.environment.items() if name not in chosen})
+    variables = {name: at for name, at in read.environment.items() if name not in chosen}
+    launcher, runs = prepare_one_run("gate", spec, variables)
     console = make_console()
-    prepare_state_folder()
     began_at, script_sha256 = time.time(), spec.script_sha256()
     with interruption() as interrupted:
         found = pipeline.gate(
@@ -215,31 +198,29 @@ def gate(
         raise typer.Exit(EXITS[found.answer])
 
 
-def _check(options: Mapping[str, Any], spec: StudySpec, reference: Reference | None, files: Iterable[Path]) -> None:
+def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | None, files: Iterable[Path]) -> None:
     """UsageError where options do not go together."""
     from ..errors import UsageError
     from ..gate.baseline import LEAST_ROUNDS
     from ..gate.weighing import LEAST_ALLOWED
     from ..records.units import format_share
 
-    updates, graphs_only, baseline = options["update_baseline"], options["graphs_only"], options["baseline"]
-    if len(spec.devices) > 1:
-        raise UsageError("a gate measures on one device", hint=f"autotune gate --devices {spec.devices[0]}")
+    updates, graphs_only, baseline = given["update_baseline"], given["graphs_only"], given["baseline"]
     if updates and baseline is None:
         raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
-    if updates and options["finalist_rounds"] < LEAST_ROUNDS:
+    if updates and given["finalist_rounds"] < LEAST_ROUNDS:
         raise UsageError(f"a baseline takes {LEAST_ROUNDS} rounds at least", hint=f"--rounds {LEAST_ROUNDS}")
     if graphs_only and (updates or reference == "script"):
         other_option = "--update-baseline" if updates else "--against script"
         raise UsageError(f"{other_option} takes rounds, and --graphs-only has none", hint="leave one of the two out")
-    if reference == "other" and not _is_file(spec, is_module=options["is_module"]):
+    if reference == "other" and not _is_file(spec, is_module=given["is_module"]):
         raise UsageError(
             "--against PATH names another script, and this is run as a module or by a launcher",
             hint="hold it against what was measured before: leave --against out",
         )
     for name, share in (
-        ("--max-slowdown", options["allowed_slowdown"]),
-        ("--max-memory-growth", options["allowed_growth"]),
+        ("--max-slowdown", given["allowed_slowdown"]),
+        ("--max-memory-growth", given["allowed_growth"]),
     ):
         if share < LEAST_ALLOWED and not graphs_only:
             raise UsageError(

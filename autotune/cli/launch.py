@@ -10,26 +10,18 @@ from typing import Annotated
 
 import typer
 
+from . import options
 from .command import make_app
-from .options import (
-    ArgumentsArgument,
-    BundleArgument,
-    InputsOption,
-    ModuleOption,
-    PythonOption,
-    ScriptArgument,
-    ShapeOption,
-)
 
 
 def launch(
-    bundle: BundleArgument,
-    script: ScriptArgument,
-    arguments: ArgumentsArgument = None,
-    shapes: ShapeOption = None,
-    inputs: InputsOption = None,
-    is_module: ModuleOption = False,
-    python: PythonOption = None,
+    bundle: options.BundleArgument,
+    script: options.ScriptArgument,
+    arguments: options.ArgumentsArgument = None,
+    shapes: options.ShapeOption = None,
+    inputs: options.InputsOption = None,
+    is_module: options.ModuleOption = False,
+    python: options.PythonOption = None,
     allow_stale: Annotated[
         bool,
         typer.Option(

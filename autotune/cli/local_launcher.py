@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from ..errors import UsageError
 from ..files.shelf import Shelf
 from ..launch.port import Launcher
 from ..launch.process import ProcessLauncher
@@ -17,7 +18,7 @@ from ..machine.interpreter import check_has, check_worker_python, find_interpret
 from ..machine.meters.vendors import read_gpus
 from ..records.engines import ENGINES
 from ..records.study import StudySpec
-from .places import kept_files
+from .places import kept_files, prepare_state_folder, runs_of
 
 
 def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Launcher:
@@ -47,3 +48,17 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = Ma
         shelf=None if spec.leaves_files else shelf,
         worker=worker_of(spec.engine),
     )
+
+
+def prepare_one_run(
+    command: str, spec: StudySpec, variables: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Launcher, Path]:
+    """Give the launcher of a command that runs a script on one device, and the folder of its runs, which is made."""
+    if len(spec.devices) > 1:
+        raise UsageError(
+            f"`autotune {command}` runs on one device", hint=f"autotune {command} --devices {spec.devices[0]}"
+        )
+    runs = runs_of(command)
+    launcher = make_launcher(spec, runs, variables)
+    prepare_state_folder()
+    return launcher, runs

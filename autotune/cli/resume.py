@@ -8,26 +8,15 @@ from typing import Annotated
 import typer
 
 from ..records.units import parse_duration
+from . import options
 from .command import make_app
-from .options import (
-    DEFAULT_STORAGE,
-    ClusterFilesOption,
-    ClusterGpusOption,
-    ClusterOption,
-    ClusterResourceOption,
-    JsonOption,
-    OutputOption,
-    StorageOption,
-    StudyArgument,
-    parsed_by,
-)
 
 
 def resume(
-    study: StudyArgument,
+    study: options.StudyArgument,
     time_budget_s: Annotated[
         float | None,
-        parsed_by(
+        options.parsed_by(
             parse_duration,
             "--time-budget",
             metavar="TIME",
@@ -38,13 +27,13 @@ def resume(
         int | None,
         typer.Option(metavar="N", min=1, help="Search at most this many configurations in all. Default: as before."),
     ] = None,
-    cluster: ClusterOption = None,
-    cluster_files: ClusterFilesOption = None,
-    cluster_gpus: ClusterGpusOption = None,
-    cluster_resource: ClusterResourceOption = "",
-    storage: StorageOption = DEFAULT_STORAGE,
-    output: OutputOption = None,
-    json: JsonOption = False,
+    cluster: options.ClusterOption = None,
+    cluster_files: options.ClusterFilesOption = None,
+    cluster_gpus: options.ClusterGpusOption = None,
+    cluster_resource: options.ClusterResourceOption = "",
+    storage: options.StorageOption = options.DEFAULT_STORAGE,
+    output: options.OutputOption = None,
+    json: options.JsonOption = False,
 ) -> None:
     """Go on with a study from its database alone: script, arguments and options are in there."""
     from ..store.opening import open_store

@@ -11,36 +11,8 @@ from ..records.command import shell_word
 from ..records.objective import Goal, Objective
 from ..records.study import Sampler, StudySpec
 from ..records.units import format_share, parse_bytes, parse_duration, parse_share
+from . import options
 from .command import make_app, print_json
-from .options import (
-    DEFAULT_STORAGE,
-    ArgumentsArgument,
-    BatchSizesOption,
-    ClusterFilesOption,
-    ClusterGpusOption,
-    ClusterOption,
-    ClusterResourceOption,
-    EngineOption,
-    InputsOption,
-    JsonOption,
-    LeaveFilesOption,
-    MaxErrorOption,
-    MemoryLimitOption,
-    ModuleOption,
-    OutputOption,
-    OwnBatchSizeOption,
-    PythonOption,
-    ScratchOption,
-    ScriptArgument,
-    ShapeOption,
-    StartTimeoutOption,
-    StorageOption,
-    TrialTimeoutOption,
-    as_typed,
-    chosen_from,
-    parse_devices,
-    parsed_by,
-)
 
 if TYPE_CHECKING:
     from ..launch.port import Launcher
@@ -59,13 +31,13 @@ def _parse_names(text: str) -> tuple[str, ...]:
 
 def run(
     context: typer.Context,
-    script: ScriptArgument,
-    arguments: ArgumentsArgument = None,
-    is_module: ModuleOption = False,
-    memory_limit_bytes: MemoryLimitOption = None,
+    script: options.ScriptArgument,
+    arguments: options.ArgumentsArgument = None,
+    is_module: options.ModuleOption = False,
+    memory_limit_bytes: options.MemoryLimitOption = None,
     goal: Annotated[
         Goal,
-        chosen_from(
+        options.chosen_from(
             Goal,
             "--objective",
             help="Find the most samples/s, or the least memory at no more than --max-slowdown (batch sizes from a 16th "
@@ -74,7 +46,7 @@ def run(
     ] = Objective.goal,
     max_slowdown: Annotated[
         float | None,
-        parsed_by(
+        options.parsed_by(
             parse_share,
             "--max-slowdown",
             metavar="SHARE",
@@ -84,7 +56,7 @@ def run(
     ] = None,
     target_memory_bytes: Annotated[
         int | None,
-        parsed_by(
+        options.parsed_by(
             parse_bytes,
             "--target-memory",
             metavar="SIZE",
@@ -94,19 +66,19 @@ def run(
     ] = None,
     time_budget_s: Annotated[
         float,
-        parsed_by(
+        options.parsed_by(
             parse_duration,
             "--time-budget",
             metavar="TIME",
             help="Take about this long in all, as in 10m or 1h30m; the script as it stands is measured even if that "
             "takes longer.",
         ),
-    ] = as_typed(StudySpec.time_budget_s),
+    ] = options.as_typed(StudySpec.time_budget_s),
     max_trials: Annotated[
         int, typer.Option(metavar="N", min=1, help="Search at most this many configurations.")
     ] = StudySpec.max_trials,
-    batch_sizes: BatchSizesOption = None,
-    own_batch_size: OwnBatchSizeOption = None,
+    batch_sizes: options.BatchSizesOption = None,
+    own_batch_size: options.OwnBatchSizeOption = None,
     keep_global_batch: Annotated[
         bool,
         typer.Option(
@@ -115,10 +87,10 @@ def run(
             "match. Transformers, Lightning and Accelerate are set by themselves, others by {accumulation:4}.",
         ),
     ] = False,
-    engine: EngineOption = StudySpec.engine,
+    engine: options.EngineOption = StudySpec.engine,
     plans_first: Annotated[
         Any,
-        parsed_by(
+        options.parsed_by(
             _read_plans,
             "--plans-from",
             metavar="LOGFILE",
@@ -127,34 +99,34 @@ def run(
     ] = None,
     choices: Annotated[
         Any,
-        parsed_by(
+        options.parsed_by(
             _parse_names,
             "--allow",
             metavar="NAMES",
             help="Try these choices of the engine both ways, as in compute-optimizer; see `engines`.",
         ),
     ] = None,
-    storage: StorageOption = DEFAULT_STORAGE,
+    storage: options.StorageOption = options.DEFAULT_STORAGE,
     study: Annotated[
         str | None, typer.Option(metavar="NAME", help="The study's name. Default: from the script and its arguments.")
     ] = None,
-    output: OutputOption = None,
-    python: PythonOption = None,
+    output: options.OutputOption = None,
+    python: options.PythonOption = None,
     devices: Annotated[
         Any,
-        parsed_by(
-            parse_devices,
+        options.parsed_by(
+            options.parse_devices,
             "--devices",
             metavar="0,1",
             help="GPUs to run trials on at the same time. Default: as the script.",
         ),
     ] = None,
-    cluster: ClusterOption = None,
-    cluster_files: ClusterFilesOption = None,
-    cluster_gpus: ClusterGpusOption = None,
-    cluster_resource: ClusterResourceOption = "",
+    cluster: options.ClusterOption = None,
+    cluster_files: options.ClusterFilesOption = None,
+    cluster_gpus: options.ClusterGpusOption = None,
+    cluster_resource: options.ClusterResourceOption = "",
     sampler: Annotated[
-        Sampler, chosen_from(Sampler, "--sampler", help="The cost model, or one of Optuna's samplers.")
+        Sampler, options.chosen_from(Sampler, "--sampler", help="The cost model, or one of Optuna's samplers.")
     ] = StudySpec.sampler,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the sampler.")] = StudySpec.seed,
     finalist_rounds: Annotated[
@@ -167,14 +139,14 @@ def run(
             "is open and there is time. Fewer than 3 cannot tell them apart. 2 at most if the baseline does not fit.",
         ),
     ] = StudySpec.finalist_rounds,
-    start_timeout_s: StartTimeoutOption = None,
-    trial_timeout_s: TrialTimeoutOption = None,
-    shapes: ShapeOption = None,
-    inputs: InputsOption = None,
-    max_error: MaxErrorOption = None,
-    scratch: ScratchOption = False,
-    leaves_files: LeaveFilesOption = False,
-    json: JsonOption = False,
+    start_timeout_s: options.StartTimeoutOption = None,
+    trial_timeout_s: options.TrialTimeoutOption = None,
+    shapes: options.ShapeOption = None,
+    inputs: options.InputsOption = None,
+    max_error: options.MaxErrorOption = None,
+    scratch: options.ScratchOption = False,
+    leaves_files: options.LeaveFilesOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Find the fastest setting of a training script that fits your memory, and write the files to run it.
 

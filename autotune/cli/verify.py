@@ -6,46 +6,31 @@ import sys
 
 import typer
 
+from . import options
 from .command import make_app, print_json
-from .options import (
-    ArgumentsArgument,
-    BundleArgument,
-    DeviceOption,
-    InputsOption,
-    JsonOption,
-    LeaveFilesOption,
-    ModuleOption,
-    PythonOption,
-    ScratchOption,
-    ScriptArgument,
-    ShapeOption,
-    StartTimeoutOption,
-    TrialTimeoutOption,
-)
 
 
 def verify(
     context: typer.Context,
-    bundle: BundleArgument,
-    script: ScriptArgument,
-    arguments: ArgumentsArgument = None,
-    shapes: ShapeOption = None,
-    inputs: InputsOption = None,
-    is_module: ModuleOption = False,
-    python: PythonOption = None,
-    devices: DeviceOption = None,
-    start_timeout_s: StartTimeoutOption = None,
-    trial_timeout_s: TrialTimeoutOption = None,
-    scratch: ScratchOption = False,
-    leaves_files: LeaveFilesOption = False,
-    json: JsonOption = False,
+    bundle: options.BundleArgument,
+    script: options.ScriptArgument,
+    arguments: options.ArgumentsArgument = None,
+    shapes: options.ShapeOption = None,
+    inputs: options.InputsOption = None,
+    is_module: options.ModuleOption = False,
+    python: options.PythonOption = None,
+    devices: options.DeviceOption = None,
+    start_timeout_s: options.StartTimeoutOption = None,
+    trial_timeout_s: options.TrialTimeoutOption = None,
+    scratch: options.ScratchOption = False,
+    leaves_files: options.LeaveFilesOption = False,
+    json: options.JsonOption = False,
 ) -> None:
     """Run a script's first steps with the same seeds, as it is and with a bundle applied, and compare every bit.
 
     Where an engine generates code, which rounds as it is fused, equal means: but for rounding.
     """
     from .. import pipeline
-    from ..errors import UsageError
     from ..export.bundle import read_bundle
     from ..machine.host import check_platform
     from ..records.codec import to_json
@@ -53,24 +38,19 @@ def verify(
     from ..records.stale import mismatches
     from ..report.tables import proof_table
     from .interruption import interruption
-    from .local_launcher import make_launcher
-    from .places import prepare_state_folder, runs_of
+    from .local_launcher import prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes, print_table
 
     check_platform()
     read = read_bundle(bundle)
     spec = spec_of(context.params, engine=read.stack.engine, bundle_batch_size=read.stack.batch_size)
-    if len(spec.devices) > 1:
-        raise UsageError("a proof runs on one device", hint=f"autotune verify --devices {spec.devices[0]}")
-    runs = runs_of("verify")
-    launcher = make_launcher(spec, runs, read.environment)
+    launcher, runs = prepare_one_run("verify", spec, read.environment)
     expected = read.stack.fingerprint
     now = expected.files_now(spec.script, spec.module, spec.arguments)
     for one in mismatches(expected, now, engine=spec.engine):
         sys.stderr.write(f"autotune: note: {printable(one.said)}\n")
     console = make_console()
-    prepare_state_folder()
     with interruption() as interrupted:
         proof = pipeline.verify(
             read,
