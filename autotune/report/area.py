@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ..records.units import format_bytes
-from .chart import Tick, size_ticks
+from .chart import Frame, Tick, size_ticks
 from .record import Report, StepMemory
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 68.0, 12.0, 12.0, 26.0
@@ -22,17 +23,11 @@ class Band:
     title: str
 
 
-@dataclass(frozen=True)
-class Panel:
+@dataclass(frozen=True, kw_only=True)
+class Panel(Frame):
     """A step; all panels of a report have one scale. ``backward`` is where the backward begins."""
 
     title: str
-    width: float
-    height: float
-    left: float
-    right: float
-    top: float
-    bottom: float
     upward: tuple[Tick, ...]
     bands: tuple[Band, ...]
     backward: float
@@ -48,15 +43,12 @@ def draw_steps(report: Report, *, width: float = 920.0, height: float = 230.0) -
     word, limit = ("target", report.target_bytes) if report.target_bytes is not None else ("limit", report.limit_bytes)
     is_near = limit is not None and limit <= _NEAR * highest
     most = 1.06 * max(highest, limit if limit is not None and is_near else 0, 1)
-    right, bottom = width - _RIGHT, height - _BOTTOM
-
-    def y(size: float) -> float:
-        return round(bottom - (bottom - _TOP) * size / most, 1)
-
+    frame = Frame(width, height, _LEFT, width - _RIGHT, _TOP, height - _BOTTOM)
+    y = partial(frame.y, low=0.0, high=most)
     panels = []
     for step in report.steps:
         count = len(step.gradients)
-        across = [round(_LEFT + (right - _LEFT) * number / max(1, count - 1), 1) for number in range(count)]
+        across = [frame.x(number, max(1, count - 1)) for number in range(count)]
         peak = max(step.totals)
         bands, below = [], [0] * count
         for kind, name, values in _parts(step):
@@ -68,12 +60,7 @@ def draw_steps(report: Report, *, width: float = 920.0, height: float = 230.0) -
         panels.append(
             Panel(
                 title=f"{step.name}, {format_bytes(peak)} at its peak",
-                width=width,
-                height=height,
-                left=_LEFT,
-                right=right,
-                top=_TOP,
-                bottom=bottom,
+                **vars(frame),
                 upward=tuple(Tick(y(size), format_bytes(size) if size else "0") for size in size_ticks(most, 5)),
                 bands=tuple(bands),
                 backward=across[min(step.num_forward, count - 1)],

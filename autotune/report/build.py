@@ -30,7 +30,7 @@ from ..verdict.front import front
 from ..verdict.memory_limit import answer_limit_of, limit_of
 from ..verdict.offers import compiled_gain
 from ..verdict.parts import Gain, gain_of
-from .foresight import Foreseen, foreseen_of, steps_of
+from .foresight import foreseen_of, steps_of
 from .record import (
     DescribedScript,
     Finalist,
@@ -212,13 +212,12 @@ def _points(
     # Until the script is known, a loss that is not a number is held against a trial.
     is_finite = record.facts is None or baseline_is_finite(own, record.facts)
     on_front = {trial.number for trial in front(own, baseline_is_finite=is_finite)}
-    foreseen, nothing = foreseen_of(record), Foreseen(None, None)
+    foreseen = foreseen_of(record)
     return tuple(
         dataclasses.replace(
             _point(trial, limit, baseline, winner, baseline_is_finite=is_finite),
             on_front=trial.number in on_front,
-            foreseen_bytes=foreseen.get(trial.configuration.key, nothing).peak_bytes,
-            foreseen_samples_per_s=foreseen.get(trial.configuration.key, nothing).samples_per_s,
+            foreseen_bytes=foreseen.get(trial.configuration.key),
         )
         for trial in own
     )

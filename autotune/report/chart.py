@@ -1,16 +1,15 @@
 """Charts of a search: the places of everything in them, in the units of an SVG picture.
 
 One has samples/s against peak memory. Settings that were measured in rounds are drawn by their rounds, which the answer
-goes by, the others by their trial. Another has samples/s against the batch size, with plans and without. A third has
-the peaks that discovery tells against the measured ones.
+goes by, the others by their trial. Another has samples/s against the batch size, with plans and without.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 from ..records.engines import Target
 from ..records.figures import format_rate, format_speed
@@ -25,6 +24,26 @@ _NEAR = 2.5
 _LABEL_WIDTH, _LABEL_HEIGHT = 95.0, 17.0
 # Fewer batch sizes make no curve.
 _LEAST_BATCHES = 3
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The size of a drawing, and the edges of the field that its axes span; ``x`` and ``y`` place values in it."""
+
+    width: float
+    height: float
+    left: float
+    right: float
+    top: float
+    bottom: float
+
+    def x(self, value: float, most: float) -> float:
+        """Place a value between zero at the left edge and the most at the right."""
+        return round(self.left + (self.right - self.left) * value / most, 1)
+
+    def y(self, value: float, low: float, high: float) -> float:
+        """Place a value between the lowest at the bottom and the highest at the top."""
+        return round(self.bottom - (self.bottom - self.top) * (value - low) / (high - low), 1)
 
 
 @dataclass(frozen=True)
@@ -79,29 +98,27 @@ class Limit:
     is_beyond: bool
 
 
-@dataclass(frozen=True)
-class Chart:
-    """Everything that is drawn; ``left``, ``right``, ``top`` and ``bottom`` are the edges of the field.
+@dataclass(frozen=True, kw_only=True)
+class Chart(Frame):
+    """Everything that is drawn.
 
-    ``names`` are those of the axes, across first; ``label`` says what it shows to who cannot see it.
+    ``names`` are those of the axes, across first; ``label`` says what it shows to those who cannot see it.
     """
 
     names: tuple[str, str]
     label: str
-    width: float
-    height: float
-    left: float
-    right: float
-    top: float
-    bottom: float
     across: tuple[Tick, ...]
     upward: tuple[Tick, ...]
     lines: tuple[Line, ...]
     marks: tuple[Mark, ...]
-    failures: tuple[Failure, ...]
-    failures_at: float
-    limit: Limit | None
-    kinds: tuple[str, ...]
+    failures: tuple[Failure, ...] = ()
+    failures_at: float = 0.0
+    limit: Limit | None = None
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of marks, those that are drawn last first."""
+        return tuple(dict.fromkeys(mark.kind for mark in reversed(self.marks)))
 
 
 @dataclass(frozen=True)
@@ -127,18 +144,12 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
     is_near = limit is not None and limit <= _NEAR * largest
     most = 1.06 * max(largest, limit if limit is not None and is_near else 0, 1)
     lowest, highest = _span([value for one in seen for value in (one.low, one.high)])
-    right, bottom = width - _RIGHT, height - _BOTTOM - (_FAILED if failed else 0.0)
-
-    def x(size: float) -> float:
-        return round(_LEFT + (right - _LEFT) * size / most, 1)
-
-    def y(rate: float) -> float:
-        return round(bottom - (bottom - _TOP) * (rate - lowest) / (highest - lowest), 1)
-
+    frame = _frame(width, height, below=_FAILED if failed else 0.0)
+    x, y = partial(frame.x, most=most), partial(frame.y, low=lowest, high=highest)
     marks = []
     for one in seen:
         at = x(one.peak)
-        is_left = at > _LEFT + 0.72 * (right - _LEFT)
+        is_left = at > frame.left + 0.72 * (frame.right - frame.left)
         label = {"winner": "winner", "best": "best so far", "baseline": f"your {report.target}"}.get(one.kind, "")
         marks.append(
             Mark(one.kind, at, y(one.rate), y(one.high), y(one.low), _title(one, report.target), label, is_left)
@@ -146,14 +157,9 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
     front = sorted((one for one in seen if one.point.on_front), key=lambda one: (one.peak, one.rate))
     step = 2 if width < 600 else 1
     return Chart(
+        **vars(frame),
         names=("peak memory", "samples per second"),
         label="Samples per second against peak memory, one mark per trial",
-        width=width,
-        height=height,
-        left=_LEFT,
-        right=right,
-        top=_TOP,
-        bottom=bottom,
         across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in size_ticks(most, 7)[::step]),
         upward=tuple(Tick(y(value), format_tick(value)) for value in round_ticks(lowest, highest, 6)),
         lines=_lines("front", _stairs([(x(one.peak), y(one.rate)) for one in front])),
@@ -164,7 +170,6 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
         ),
         failures_at=height - _BOTTOM - 14.0,
         limit=None if limit is None else Limit(x(min(limit, most)), f"{word} {format_bytes(limit)}", not is_near),
-        kinds=tuple(dict.fromkeys(mark.kind for mark in reversed(marks))),
     )
 
 
@@ -176,63 +181,6 @@ def _apart(marks: Sequence[Mark]) -> tuple[Mark, ...]:
     missing = max(0.0, _LABEL_HEIGHT - (labelled[1].y - labelled[0].y))
     moved = {id(labelled[0]): -missing / 2, id(labelled[1]): missing / 2}
     return tuple(replace(mark, lowered=moved.get(id(mark), 0.0)) for mark in marks)
-
-
-def draw_foresight(report: Report, *, width: float = 460.0, height: float = 340.0) -> tuple[Chart, ...]:
-    """Peaks, and speeds, as discovery tells them against measured ones; without those of which it tells nothing."""
-    peaks = [(point.foreseen_bytes, point.peak_bytes, point) for point in report.points]
-    speeds = [(point.foreseen_samples_per_s, point.samples_per_s, point) for point in report.points]
-    drawn = (
-        _told_and_measured("peak", peaks, format_bytes, size_ticks, width, height),
-        _told_and_measured("samples per second", speeds, format_rate, _rate_ticks, width, height),
-    )
-    return tuple(chart for chart in drawn if chart is not None)
-
-
-def _told_and_measured(
-    what: str,
-    told: Iterable[tuple[float | None, float | None, Point]],
-    shown: Callable[[Any], str],
-    ticks_to: Callable[[float, int], list[float]],
-    width: float,
-    height: float,
-) -> Chart | None:
-    pairs = [(one, other, point) for one, other, point in told if one is not None and other is not None]
-    if not pairs:
-        return None
-    most = 1.06 * max(max(foreseen, measured) for foreseen, measured, _ in pairs)
-    right, bottom = width - _RIGHT, height - _BOTTOM
-
-    def x(value: float) -> float:
-        return round(_LEFT + (right - _LEFT) * value / most, 1)
-
-    def y(value: float) -> float:
-        return round(bottom - (bottom - _TOP) * value / most, 1)
-
-    marks = []
-    for foreseen, measured, point in pairs:
-        figures = f"{shown(foreseen)} told by discovery, {shown(measured)} measured"
-        at, up = x(foreseen), y(measured)
-        marks.append(Mark("fits", at, up, up, up, f"Trial {point.number}, {cut_names(point.configuration)}: {figures}"))
-    ticks = ticks_to(most, 7)
-    return Chart(
-        names=(f"{what} told by discovery", f"{what} measured"),
-        label=f"The {what} that discovery tells against what was measured, one mark per trial",
-        width=width,
-        height=height,
-        left=_LEFT,
-        right=right,
-        top=_TOP,
-        bottom=bottom,
-        across=tuple(Tick(x(value), shown(value) if value else "0") for value in ticks[::2]),
-        upward=tuple(Tick(y(value), shown(value) if value else "0") for value in ticks),
-        lines=(Line("front", f"M{x(0):g} {y(0):g}L{x(most):g} {y(most):g}"),),
-        marks=tuple(marks),
-        failures=(),
-        failures_at=0.0,
-        limit=None,
-        kinds=("fits",),
-    )
 
 
 def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0) -> Chart | None:
@@ -250,14 +198,8 @@ def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0)
         return None
     rates = [rate for point in fastest.values() for rate in (point.low, point.high) if rate is not None]
     lowest, highest = _span(rates)
-    right, bottom, most = width - _RIGHT, height - _BOTTOM, 1.06 * sizes[-1]
-
-    def x(size: float) -> float:
-        return round(_LEFT + (right - _LEFT) * size / most, 1)
-
-    def y(rate: float) -> float:
-        return round(bottom - (bottom - _TOP) * (rate - lowest) / (highest - lowest), 1)
-
+    frame, most = _frame(width, height), 1.06 * sizes[-1]
+    x, y = partial(frame.x, most=most), partial(frame.y, low=lowest, high=highest)
     marks: list[Mark] = []
     lines: list[Line] = []
     for kind in ("plain", "planned"):
@@ -271,23 +213,18 @@ def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0)
             corners.append(f"{x(size):g} {y(rate):g}")
         lines += _lines(kind, f"M{'L'.join(corners)}" if len(corners) > 1 else "")
     return Chart(
+        **vars(frame),
         names=("batch size", "samples per second"),
         label="Samples per second of the fastest trial at each batch size, with plans and without",
-        width=width,
-        height=height,
-        left=_LEFT,
-        right=right,
-        top=_TOP,
-        bottom=bottom,
         across=tuple(Tick(x(value), format_tick(value)) for value in round_ticks(0.0, most, 6)),
         upward=tuple(Tick(y(value), format_tick(value)) for value in round_ticks(lowest, highest, 6)),
         lines=tuple(lines),
         marks=tuple(marks),
-        failures=(),
-        failures_at=0.0,
-        limit=None,
-        kinds=tuple(dict.fromkeys(mark.kind for mark in marks)),
     )
+
+
+def _frame(width: float, height: float, *, below: float = 0.0) -> Frame:
+    return Frame(width, height, _LEFT, width - _RIGHT, _TOP, height - _BOTTOM - below)
 
 
 def _lines(kind: str, path: str) -> tuple[Line, ...]:
@@ -301,10 +238,6 @@ def round_ticks(low: float, high: float, count: int) -> list[float]:
     step = next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= raw)
     first = math.ceil(low / step - 1e-9)
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
-
-
-def _rate_ticks(most: float, count: int) -> list[float]:
-    return round_ticks(0.0, most, count)
 
 
 def format_tick(value: float) -> str:

@@ -1,11 +1,11 @@
-"""Predictions by discovery alone, without a trial: peak and speed of settings, and their memory over a step."""
+"""Predictions by discovery alone, without a trial: peaks of settings, and their memory over a step."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
 
 from ..errors import PredictionError
 from ..predict.course import Moment
@@ -22,48 +22,31 @@ _MOST = 200
 _MOST_MOMENTS, _MOST_BLOCKS = 80, 8
 
 
-@dataclass(frozen=True)
-class Foreseen:
-    """A setting's peak, in bytes, and its samples per second.
+def foreseen_of(record: StudyRecord) -> dict[str, int]:
+    """Return the peaks that discovery alone tells of the measured trials, in bytes, by the keys of their settings.
 
-    The peak is the script's own as measured, and what the graphs say differs from it. The speed is the script's own,
-    with the time of what is recomputed. What a larger batch brings is not in it: only trials tell that. Either is None
-    where the script's own was not measured.
-    """
-
-    peak_bytes: int | None
-    samples_per_s: float | None
-
-
-def foreseen_of(record: StudyRecord) -> dict[str, Foreseen]:
-    """Return what is foreseen of the trials that were measured, by the keys of their settings.
-
-    The script's own setting is not among them, as it is what the others are told from, nor is what cannot be simulated.
+    A peak is the script's own as measured, and what the graphs say differs from it. Left out are the script's own
+    setting, and what cannot be simulated.
     """
     facts, baseline = record.facts, record.baseline
     if facts is None or baseline is None or baseline.measured is None:
         return {}
-    measurement = baseline.measured.measurement
-    own, rate, step_s = measurement.peaks.fit_bytes, measurement.samples_per_s, measurement.step_time_s
+    own = baseline.measured.measurement.peaks.fit_bytes
+    if own is None:
+        return {}
     try:
         predictor = Predictor(facts)
         unit = predictor.predict(as_simulated(facts, facts.baseline)).peak_bytes
     except PredictionError:
         return {}
-    found: dict[str, Foreseen] = {}
+    found: dict[str, int] = {}
     for trial in record.shown[:_MOST]:
         configuration = trial.configuration
         if trial.measured is None or configuration.key == facts.baseline.key:
             continue
-        try:
+        with suppress(PredictionError):
             predicted = predictor.predict(as_simulated(facts, configuration))
-        except PredictionError:
-            continue
-        found[configuration.key] = Foreseen(
-            None if own is None else own + predicted.peak_bytes - unit,
-            # Both times are of a step at the script's own batch size.
-            rate / (1 + predicted.recompute_time_s / step_s) if rate and step_s else None,
-        )
+            found[configuration.key] = own + predicted.peak_bytes - unit
     return found
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from ..records.figures import format_rate
 from ..records.gate import Gauge, PastGate
 from ..records.units import format_bytes
-from .chart import Chart, Line, Mark, Tick, format_tick, round_ticks
+from .chart import Chart, Frame, Line, Mark, Tick, format_tick, round_ticks
 from .tables import Table
 
 _HASH = 8  # as many characters of a hash as git shows
@@ -54,46 +55,32 @@ def draw_gates(gates: Sequence[PastGate], *, width: float = 920.0, height: float
     low, high = min([*ends, allowed, 0.9]), max([*ends, 1.1])
     margin = 0.06 * (high - low)
     low, high = low - margin, high + margin
-    right, bottom = width - _RIGHT, height - _BOTTOM
-
-    def x(number: int) -> float:
-        return round(_LEFT + (right - _LEFT) * (number + 0.5) / len(seen), 1)
-
-    def y(change: float) -> float:
-        return round(bottom - (bottom - _TOP) * (change - low) / (high - low), 1)
-
+    frame = Frame(width, height, _LEFT, width - _RIGHT, _TOP, height - _BOTTOM)
+    y = partial(frame.y, low=low, high=high)
+    places = [frame.x(number + 0.5, len(seen)) for number in range(len(seen))]
     marks = [
         Mark(
             _KINDS.get(past.gate.answer, "fits"),
-            x(number),
+            x,
             y(speed.change),
             y(speed.change if speed.high is None else speed.high),
             y(speed.change if speed.low is None else speed.low),
             f"{_when(past)}: {past.gate.answer.replace('_', ' ')}, {_change(speed)} the samples per second",
         )
-        for number, (past, speed) in enumerate(seen)
+        for x, (past, speed) in zip(places, seen, strict=True)
     ]
     every = max(1, len(seen) // 6)
     return Chart(
+        **vars(frame),
         names=("gates, oldest first", "samples per second, as a ratio of before"),
         label="The change of samples per second that each gate found",
-        width=width,
-        height=height,
-        left=_LEFT,
-        right=right,
-        top=_TOP,
-        bottom=bottom,
-        across=tuple(Tick(x(number), _when(seen[number][0])[:10]) for number in range(0, len(seen), every)),
+        across=tuple(Tick(places[number], _when(seen[number][0])[:10]) for number in range(0, len(seen), every)),
         upward=tuple(Tick(y(value), f"{format_tick(value)}x") for value in round_ticks(low, high, 5)),
         lines=(
-            Line("before", f"M{_LEFT:g} {y(1.0):g}H{right:g}"),
-            Line("allowed", f"M{_LEFT:g} {y(allowed):g}H{right:g}"),
+            Line("before", f"M{_LEFT:g} {y(1.0):g}H{frame.right:g}"),
+            Line("allowed", f"M{_LEFT:g} {y(allowed):g}H{frame.right:g}"),
         ),
         marks=tuple(marks),
-        failures=(),
-        failures_at=0.0,
-        limit=None,
-        kinds=tuple(dict.fromkeys(mark.kind for mark in marks)),
     )
 
 

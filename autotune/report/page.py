@@ -21,7 +21,7 @@ from ..records.words import cut_names
 from . import answer, sentences, tables
 from .area import draw_steps
 from .assets import folder_of, read_asset
-from .chart import draw_batches, draw_chart, draw_foresight
+from .chart import draw_batches, draw_chart
 from .record import Report, ReportedSetting, winner_word
 
 if TYPE_CHECKING:
@@ -63,8 +63,6 @@ def page_values(report: Report) -> dict[str, Any]:
         "chart": draw_chart(report),
         "narrow_chart": draw_chart(report, width=400.0, height=400.0),
         "batches": draw_batches(report),
-        "foresight": draw_foresight(report),
-        "foretold": sentences.foresight_sentence(report),
         "front": tables.front_table(report),
         "finalists": tables.finalist_table(report),
         "dimensions": sentences.dimensions_sentence(report) or "the script's own sizes",

@@ -35,7 +35,7 @@ from ..records.stack import Figures, GlobalBatch
 from ..records.study import AnswerKind, Comparison, StudySpec
 from ..verdict.parts import Kind
 
-REPORT_VERSION = 3
+REPORT_VERSION = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,8 +214,8 @@ class Point:
     ``outcome`` is ``measured``, the kind of a failure, or the trial's state before it has one. ``fits`` says whether it
     may be the answer as far as memory goes, ``on_front`` whether no other trial was as fast with no more memory,
     ``thrashed`` that the allocator did. ``low`` and ``high`` are the 95 % interval of ``samples_per_s``; bytes and
-    rates are None where they were not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes`` and
-    ``foreseen_samples_per_s``, what discovery alone tells of peak and speed, where it tells nothing. ``conditions`` are
+    rates are None where they were not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes``, the
+    peak that discovery alone tells, where it tells nothing. ``conditions`` are
     those of the GPU meanwhile. Times are seconds, and seconds since the epoch.
     """
 
@@ -236,7 +236,6 @@ class Point:
     peak_bytes: int | None = None
     needed_bytes: int | None = None
     foreseen_bytes: int | None = None
-    foreseen_samples_per_s: float | None = None
     fits: bool = False
     on_front: bool = False
     thrashed: bool = False

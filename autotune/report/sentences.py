@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Iterable, Sequence
 
 from ..records.configuration import keeps_batch_size
@@ -15,7 +14,7 @@ from ..records.matrix import MemoryPhase, highest
 from ..records.outcome import Died, Measured, TimedOut
 from ..records.printable import first_line
 from ..records.stack import GlobalBatch
-from ..records.units import format_bytes, format_duration, format_share
+from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names, joined, recomputed_words
 from .record import DescribedScript, ModelPart, Report, ReportedSetting
 
@@ -26,30 +25,6 @@ _BEFORE: dict[MemoryPhase, str] = {
     "pre_backward": "the loss, between forward and backward",
     "post_backward": "the backward",
 }
-
-
-def foresight_sentence(report: Report) -> str:
-    """Say how far discovery's predictions of peaks and speeds are from the measured ones.
-
-    Empty where it tells nothing.
-    """
-    peaks = _told_beside((point.foreseen_bytes, point.peak_bytes) for point in report.points)
-    speeds = _told_beside((point.foreseen_samples_per_s, point.samples_per_s) for point in report.points)
-    said = [f"Discovery alone tells the peak{peaks}."] if peaks else []
-    if speeds:
-        said.append(f"It tells the speed{speeds}; what a larger batch brings is not in that, only trials tell it.")
-    return " ".join(said)
-
-
-def _told_beside(pairs: Iterable[tuple[float | None, float | None]]) -> str:
-    """Return how far what was told is off what was measured."""
-    errors = sorted(abs(told / found - 1) for told, found in pairs if told is not None and found)
-    if not errors:
-        return ""
-    if len(errors) == 1:
-        return f" of 1 trial: {format_share(errors[0])} off"
-    middle = format_share(statistics.median(errors))
-    return f"s of {len(errors)} trials: half of them within {middle}, the worst {format_share(errors[-1])} off"
 
 
 def model_sentences(report: Report) -> tuple[str, ...]:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
-import pytest
-
 from autotune.predict.course import Moment
 from autotune.predict.prediction import Predictor
 from autotune.records.configuration import Configuration
 from autotune.records.study import Trial
 from autotune.report import foresight
 from autotune.report.build import build_report
-from autotune.report.chart import draw_foresight
-from autotune.report.sentences import foresight_sentence
 from tests.fakes.predictable import BLOCK, PREDICTABLE
 from tests.fakes.study_record import measured, study_record
 
@@ -44,17 +40,6 @@ def test_peaks_are_told_from_the_scripts_own_and_what_the_graphs_say_differs_fro
     assert larger > GIB
 
 
-def test_speeds_are_told_from_the_scripts_own_and_the_time_of_what_is_recomputed():
-    record = study((LARGER, measured(90, 16, 1)), (PLANNED, measured(80, 16, 1)))
-    own, larger, planned = (point.foreseen_samples_per_s for point in build_report(record).points)
-    measurement = record.trials[0].measured.measurement
-    again_s = Predictor(PREDICTABLE).predict(PLANNED).recompute_time_s
-    assert own is None
-    assert larger == measurement.samples_per_s, "what a larger batch brings is not told"
-    assert planned == pytest.approx(8 / (8 / measurement.samples_per_s + again_s), rel=0.01)
-    assert planned < larger
-
-
 def test_what_cannot_be_simulated_is_not_told():
     other = Configuration("ortmodule", (), 0, 16)
     chosen = dataclasses.replace(LARGER, choices=("bf16=1",))
@@ -63,30 +48,6 @@ def test_what_cannot_be_simulated_is_not_told():
     assert foreseen(study((LARGER, measured(90, 16, 1)), facts=without)) == [None] * 2
     unmeasured = study((LARGER, measured(90, 16, 1)))
     assert foreseen(dataclasses.replace(unmeasured, trials=unmeasured.trials[1:])) == [None]
-
-
-def test_it_is_said_how_far_off_they_are():
-    # The graphs are of some hundred bytes, so what they tell is the script's own peak.
-    one = build_report(study((LARGER, measured(90, 16, 2))))
-    speed = "It tells the speed of 1 trial: 11.1 % off; what a larger batch brings is not in that, only trials tell it."
-    assert foresight_sentence(one) == f"Discovery alone tells the peak of 1 trial: 50 % off. {speed}"
-    made = build_report(study((LARGER, measured(90, 16, 2)), (PLANNED, measured(80, 16, 1.25))))
-    told = (
-        "Discovery alone tells the peaks of 2 trials: half of them within 35 %, the worst 50 % off. It tells the speeds"
-    )
-    assert foresight_sentence(made).startswith(told)
-    assert foresight_sentence(build_report(study_record())) == ""
-
-
-def test_what_is_told_exactly_lies_on_the_line():
-    made = build_report(study((LARGER, measured(100, 16, 1)), (PLANNED, measured(80, 16, 2))))
-    peaks, speeds = draw_foresight(made)
-    for chart, is_higher in ((peaks, True), (speeds, False)):
-        exact, other = chart.marks
-        across = (exact.x - chart.left) / (chart.right - chart.left)
-        assert across == pytest.approx((chart.bottom - exact.y) / (chart.bottom - chart.top), abs=0.01)
-        assert (other.y < exact.y) == is_higher
-    assert draw_foresight(build_report(study_record())) == ()
 
 
 def steps(*tried, winner=None):
