@@ -18,9 +18,8 @@ from ..cli import load_command
 from ..cli.places import function_script
 from ..errors import AutotuneError, InterruptionError, RunError, UsageError, did_you_mean
 from ..records.codec import from_json
-from ..records.figures import format_speed
+from ..records.figures import format_measured
 from ..records.study import AnswerKind
-from ..records.units import format_bytes
 from ..report.answer import headline
 from ..report.page import render_html
 from ..report.record import Report, ReportedSetting, winner_word
@@ -72,7 +71,8 @@ class Tuned:
         rows = [] if self.baseline is None else [("Your script", self.baseline)]
         if self.winner is not None and (self.baseline is None or self.winner.text != self.baseline.text):
             rows.append((winner_word(self.record).capitalize(), self.winner))
-        lines = [self.sentence, *(f"{name:12} {_figures(one)}" for name, one in rows)]
+        figures = (f"{name:12} {format_measured(one)}  {one.text}" for name, one in rows)
+        lines = [self.sentence, *figures]
         return "\n".join([*lines, *([f"Run it       {self.command}"] if self.command else [])])
 
     def __repr__(self) -> str:
@@ -82,11 +82,6 @@ class Tuned:
         page = html.escape(self.report(), quote=True)
         style = "width: 100%; height: 600px; border: 1px solid #ccc"
         return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{page}"></iframe>'
-
-
-def _figures(setting: ReportedSetting) -> str:
-    peak = "" if setting.peak_bytes is None else f" at a peak of {format_bytes(setting.peak_bytes)}"
-    return f"{format_speed(setting.samples_per_s)}{peak}  {setting.text}"
 
 
 def tune(

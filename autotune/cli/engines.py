@@ -65,6 +65,7 @@ def install(
     from ..errors import UsageError
     from ..machine.host import check_platform
     from ..machine.install import install_engine
+    from ..records.units import format_duration
     from .tables import make_console
 
     check_platform()
@@ -77,7 +78,7 @@ def install(
     began = time.monotonic()
 
     def say(step: str) -> None:
-        console.print(f"{time.monotonic() - began:4.0f} s  {step}", markup=False, soft_wrap=True)
+        console.print(f"{format_duration(time.monotonic() - began):>6}  {step}", markup=False, soft_wrap=True)
 
     found = install_engine(python=python, on_step=say)
     say("done")

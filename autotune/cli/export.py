@@ -137,13 +137,11 @@ def _take_home(
     json: bool,
 ) -> None:
     from .. import pipeline
-    from ..export.paragraphs import figures_words
     from ..export.variables import allowed
     from ..records.codec import to_json
-    from ..records.figures import format_speed
+    from ..records.figures import format_figures, format_measured
     from ..records.outcome import Measured, Outcome
     from ..records.printable import first_line
-    from ..records.units import format_bytes
     from ..records.words import setting_words
     from ..store.opening import open_store
     from .interruption import interruption
@@ -165,8 +163,7 @@ def _take_home(
     def told(what: str, outcome: Outcome | None) -> None:
         text = what[:1].upper() + what[1:]
         if isinstance(outcome, Measured):
-            found = outcome.measurement
-            text = f"  {format_speed(found.samples_per_s)}, {format_bytes(found.peaks.fit_bytes or 0)}"
+            text = f"  {format_measured(outcome.measurement)}"
         elif outcome is not None:
             text = f"  failed: {first_line(outcome.cause)}"
         console.print(text, markup=False, soft_wrap=True)
@@ -207,7 +204,7 @@ def _take_home(
     for refusal in said.refusals:
         console.print(f"Not said: {refusal}.", markup=False, soft_wrap=True)
     named = {"Your script": shown.script, "autotune launch": shown.setting, "This file": shown.file}
-    print_rows(console, [(name, figures_words(one)) for name, one in named.items() if one is not None])
+    print_rows(console, [(name, format_figures(one)) for name, one in named.items() if one is not None])
     console.print(shown.proof.statement, markup=False, soft_wrap=True)
     typer.echo(os.fsencode(path))  # for a shell, so as it is
 

@@ -300,19 +300,14 @@ def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, gra
 
 def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bool) -> None:
     """Say what is measured now, and what a round came to."""
-    from ..records.figures import format_rate
+    from ..records.figures import format_measured
     from ..records.outcome import Measured
-    from ..records.units import format_bytes
 
     if outcome is None:
         if graphs_only:
             console.print(f"describing {_TOLD[name]}", markup=False, soft_wrap=True)
         return
-    if isinstance(outcome, Measured):
-        measured = outcome.measurement
-        figures = f"{format_rate(measured.samples_per_s)}/s  {format_bytes(measured.peaks.fit_bytes or 0)}"
-    else:
-        figures = first_line(outcome.cause)
+    figures = format_measured(outcome.measurement) if isinstance(outcome, Measured) else first_line(outcome.cause)
     console.print(f"round {number + 1:2}  {name:8} {figures}", markup=False, soft_wrap=True)
 
 

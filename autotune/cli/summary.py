@@ -12,6 +12,7 @@ from rich.text import Text
 
 from ..machine.interpreter import find_interpreter
 from ..records.command import launch_command, shell_line, shell_word
+from ..records.figures import format_figures
 from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
 from ..records.printable import first_line
 from ..records.study import StudyRecord, StudySpec
@@ -20,7 +21,7 @@ from ..records.words import cut_names
 from ..report.answer import answer_below, compiled_sentence, gain_sentences, headline, keep_sentence, proof_sentence
 from ..report.build import build_report
 from ..report.record import winner_word
-from ..report.sentences import batch_sentences, figures_sentence, spent_sentence, undescribed_sentence
+from ..report.sentences import batch_sentences, spent_sentence, undescribed_sentence
 from ..report.tables import finalist_table, recomputed_in
 from ..verdict.sequential import FIRST_LOOK
 from .options import DEFAULT_STORAGE
@@ -34,10 +35,10 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     console.print(Text(headline(report), style="bold"))
     if below := answer_below(report):
         console.print(Text(below))
-    rows = [(f"Your {report.target}", figures_sentence(report.baseline))]
+    rows = [(f"Your {report.target}", format_figures(report.baseline))]
     winner, baseline = report.winner, report.baseline
     if winner is not None and (baseline is None or winner.text != baseline.text):
-        rows.append((winner_word(report).capitalize(), figures_sentence(winner)))
+        rows.append((winner_word(report).capitalize(), format_figures(winner)))
         rows += [("Its plans", cut_names("  ".join(recomputed_in(winner))))] if recomputed_in(winner) else []
     print_rows(console, rows)
     finalists = finalist_table(report)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..records.environment import device_differences
-from ..records.figures import format_rate
+from ..records.figures import format_speed, format_spread
 from ..records.units import format_bytes
 from ..report.answer import headline
 from ..report.record import Report, ReportedSetting
@@ -70,9 +70,7 @@ def _quoted(report: Report) -> str:
 def _rate(setting: ReportedSetting | None) -> str:
     if setting is None or not setting.samples_per_s:
         return ""
-    spread = f"{format_rate(setting.samples_per_s_low)} to {format_rate(setting.samples_per_s_high)}"
-    rounds = f", {setting.rounds} rounds" if setting.rounds > 1 else ""
-    return f"{format_rate(setting.samples_per_s)}/s ({spread}{rounds})"
+    return f"{format_speed(setting.samples_per_s)} ({format_spread(setting)})"
 
 
 def _peak(setting: ReportedSetting | None) -> str:
@@ -95,9 +93,9 @@ _ROWS: tuple[tuple[str, Callable[[Report], str]], ...] = (
     ("Answer", headline),
     ("Over its own script", _gain),
     ("Setting", lambda report: "" if report.winner is None else report.winner.text),
-    ("Its samples/s", lambda report: _rate(report.winner)),
+    ("Its speed", lambda report: _rate(report.winner)),
     ("Its peak", lambda report: _peak(report.winner)),
-    ("The script's samples/s", lambda report: _rate(report.baseline)),
+    ("The script's speed", lambda report: _rate(report.baseline)),
     ("The script's peak", lambda report: _peak(report.baseline)),
     ("Script", lambda report: report.study.script),
     ("Trials", lambda report: str(len(report.points))),

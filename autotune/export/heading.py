@@ -10,14 +10,13 @@ from pathlib import Path
 from ..records.configuration import keeps_batch_size
 from ..records.environment import Environment
 from ..records.facts import Facts
-from ..records.figures import accumulation_seen, accumulation_to_keep
+from ..records.figures import accumulation_seen, accumulation_to_keep, format_figures
 from ..records.proof import Proof
 from ..records.stack import Figures
 from ..records.study import StudyRecord
 from ..records.units import format_bytes
 from ..records.words import setting_words
 from .expressing import Expressed
-from .paragraphs import figures_words
 
 MARK = "Exported by autotune "
 """What an older file is known by."""
@@ -93,7 +92,7 @@ def _paragraphs(record: StudyRecord, facts: Facts, said: Expressed, shown: Shown
     if shown is None:
         return
     named = {"the script": shown.script, "autotune launch": shown.setting, "this file": shown.file}
-    figures = [f"    {name:<16} {figures_words(one)}" for name, one in named.items() if one is not None]
+    figures = [f"    {name:<16} {format_figures(one)}" for name, one in named.items() if one is not None]
     environment = shown.environment
     on = f"{environment.device_name}, Python {environment.python}, {environment.library}"
     yield "\n".join([_wrapped(f"Measured in turns on {on}:"), *figures])

@@ -7,10 +7,11 @@ from pathlib import Path
 
 from ..records.chosen import converted_by, made_choices
 from ..records.command import launch_command
+from ..records.figures import format_figures
 from ..records.printable import printable
 from ..records.stack import Stack
 from ..records.units import format_bytes
-from .paragraphs import bullets, figures_words, measured_on, rows, sections, wrapped
+from .paragraphs import bullets, measured_on, rows, sections, wrapped
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME
 
 
@@ -40,8 +41,8 @@ def _found(stack: Stack) -> Iterator[str]:
         {
             "settings": ", ".join(stack.choices) or "ONNX Runtime's defaults",
             "batch size": size,
-            "this setting": figures_words(stack.figures) if stack.choices or own != stack.batch_size else "",
-            "your model": figures_words(stack.baseline_figures),
+            "this setting": format_figures(stack.figures) if stack.choices or own != stack.batch_size else "",
+            "your model": format_figures(stack.baseline_figures),
             "memory limit": format_bytes(stack.memory_limit_bytes),
         }
     )

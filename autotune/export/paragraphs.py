@@ -6,8 +6,6 @@ import textwrap
 from collections.abc import Iterable, Mapping
 
 from ..records.environment import Environment
-from ..records.figures import format_rate, format_speed
-from ..records.stack import Figures
 from ..records.units import format_bytes
 
 _WIDTH = 96
@@ -52,17 +50,6 @@ def rows(named: Mapping[str, str]) -> str:
         for name, value in named.items()
         if value
     )
-
-
-def figures_words(figures: Figures | None) -> str:
-    """Samples/s with their spread, and the peak."""
-    if figures is None:
-        return "not measured"
-    peak = figures.peaks.fit_bytes
-    memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
-    low, high = format_rate(figures.samples_per_s_low), format_rate(figures.samples_per_s_high)
-    rounds = f", {figures.rounds} rounds" if figures.rounds > 1 else ""
-    return f"{format_speed(figures.samples_per_s)} ({low} to {high}{rounds}){memory}"
 
 
 def measured_on(environment: Environment, autotune: str) -> str:

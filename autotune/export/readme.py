@@ -10,7 +10,7 @@ from ..records.chosen import choices_of, made_choices
 from ..records.command import launch_command
 from ..records.configuration import keeps_batch_size
 from ..records.engines import ENGINES, PLAIN_ENGINES
-from ..records.figures import format_count
+from ..records.figures import format_count, format_figures
 from ..records.plan import ALL, Plan, parse_plans
 from ..records.printable import printable
 from ..records.sources import script_title
@@ -19,7 +19,7 @@ from ..records.units import format_bytes
 from ..records.words import cut_names
 from .env_sh import ENV_SH_NAME
 from .mem_opt import MEM_OPT_NAME
-from .paragraphs import bullets, figures_words, measured_on, rows, sections, wrapped
+from .paragraphs import bullets, measured_on, rows, sections, wrapped
 from .stack import STACK_NAME
 from .variables import allowed
 
@@ -52,8 +52,8 @@ def _found(stack: Stack) -> Iterator[str]:
         "level": str(stack.level) if stack.level else "",
         "choices": ", ".join(stack.choices),
         "batch size": _batch_size(stack),
-        "this setting": figures_words(stack.figures) if _changes_something(stack) else "",
-        "your script": figures_words(stack.baseline_figures),
+        "this setting": format_figures(stack.figures) if _changes_something(stack) else "",
+        "your script": format_figures(stack.baseline_figures),
         "memory limit": format_bytes(stack.memory_limit_bytes),
     }
     yield rows(named)

@@ -16,6 +16,7 @@ from .outcome import Measured
 from .proof import Proof
 from .stack import Figures, GlobalBatch
 from .study import Repeat, StudyRecord
+from .units import format_bytes
 
 
 def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | None:
@@ -124,6 +125,31 @@ def format_rate(samples_per_s: float) -> str:
 def format_speed(samples_per_s: float) -> str:
     """Write samples/s with their unit: ``187.2 samples/s``."""
     return f"{format_rate(samples_per_s)} samples/s"
+
+
+def format_peak(peaks: Peaks) -> str:
+    """Write the peak that a memory limit is held against, with its unit: ``22.1 GiB``; ``not known`` without one."""
+    peak = peaks.fit_bytes
+    return "not known" if peak is None else format_bytes(peak)
+
+
+def format_measured(measured: Measurement | Figures) -> str:
+    """Write samples/s and the peak: ``187.2 samples/s, 22.1 GiB``."""
+    return f"{format_speed(measured.samples_per_s)}, {format_peak(measured.peaks)}"
+
+
+def format_spread(figures: Figures) -> str:
+    """Write the spread of samples/s, of rounds or of one median: ``185.4 to 187.7, 3 rounds``."""
+    of = f"{figures.rounds} rounds" if figures.rounds > 1 else "95 %"
+    return f"{format_rate(figures.samples_per_s_low)} to {format_rate(figures.samples_per_s_high)}, {of}"
+
+
+def format_figures(figures: Figures | None) -> str:
+    """Write samples/s with their spread, and the peak where there is one."""
+    if figures is None:
+        return "not measured"
+    memory = "" if figures.peaks.fit_bytes is None else f" at a peak of {format_peak(figures.peaks)}"
+    return f"{format_speed(figures.samples_per_s)} ({format_spread(figures)}){memory}"
 
 
 def format_count(count: float) -> str:

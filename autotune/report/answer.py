@@ -8,7 +8,7 @@ from ..records.chosen import converted_by
 from ..records.command import shell_word
 from ..records.configuration import keeps_batch_size
 from ..records.engines import COMPILING_ENGINES, ENGINES
-from ..records.figures import format_rate, format_speed
+from ..records.figures import format_speed
 from ..records.printable import first_line
 from ..records.proof import Proof
 from ..records.units import format_bytes, format_ratio, format_share
@@ -121,9 +121,9 @@ def _compared(report: Report, setting: ReportedSetting) -> Finalist | None:
 def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
     """The speeds of what is not confirmed side by side, without a factor, which nobody should take away."""
     own = report.baseline
-    against = "" if own is None else f" against your {report.target}'s {format_rate(own.samples_per_s)}"
+    against = "" if own is None else f" against your {report.target}'s {format_speed(own.samples_per_s)}"
     times = "measured once" if winner.rounds <= 1 else f"in {winner.rounds} rounds"
-    return f"{format_rate(winner.samples_per_s)} samples per second{against}, {times}."
+    return f"{format_speed(winner.samples_per_s)}{against}, {times}."
 
 
 def _bought(report: Report, winner: ReportedSetting) -> str:
@@ -131,7 +131,7 @@ def _bought(report: Report, winner: ReportedSetting) -> str:
     compared = _compared(report, winner)
     within = "" if winner.peak_bytes is None else f" at a peak of {format_bytes(winner.peak_bytes)}"
     if compared is None or (report.verdict is not None and report.verdict.answer == "baseline_does_not_fit"):
-        return f"{format_rate(winner.samples_per_s)} samples per second{within}"
+        return f"{format_speed(winner.samples_per_s)}{within}"
     if report.settings.objective.goal == "memory":
         return f"{compared.peak_ratio:.2f}x the memory at {compared.speedup:.2f}x the samples per second"
     return f"{compared.speedup:.2f}x the samples per second{within}"

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from ..records.figures import format_rate
+from ..records.figures import format_speed
 from ..records.gate import Gauge, PastGate
 from ..records.units import format_bytes
 from .chart import Chart, Frame, Line, Mark, Tick, format_tick, round_ticks
@@ -28,7 +28,7 @@ def _row(past: PastGate) -> tuple[str, ...]:
     return (
         _when(past),
         gate.answer.replace("_", " "),
-        "" if speed is None else f"{format_rate(speed.now)}/s",
+        "" if speed is None else format_speed(speed.now),
         _change(speed),
         "" if memory is None else format_bytes(memory.now),
         _change(memory),

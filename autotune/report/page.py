@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..records.codec import to_json
-from ..records.figures import format_rate
+from ..records.figures import format_rate, format_spread
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names
 from . import answer, sentences, tables
@@ -105,7 +105,7 @@ def templates() -> Environment:
         "duration": format_duration,
         "cut": cut_names,
         "part": sentences.part_words,
-        "spread": sentences.spread_words,
+        "spread": format_spread,
         "rerun": sentences.rerun_words,
         "percent": lambda part, whole: f"{100 * part / whole if whole else 0:.2f}%",
     }

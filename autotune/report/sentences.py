@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from ..records.configuration import keeps_batch_size
 from ..records.engines import Target
 from ..records.facts import ClusterFacts
-from ..records.figures import format_count, format_rate, format_speed
+from ..records.figures import format_count
 from ..records.fit import LIKELY, Fit, format_chance
 from ..records.matrix import MemoryPhase, highest
 from ..records.outcome import Died, Measured, TimedOut
@@ -16,7 +16,7 @@ from ..records.printable import first_line
 from ..records.stack import GlobalBatch
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names, joined, recomputed_words
-from .record import DescribedScript, ModelPart, Report, ReportedSetting
+from .record import DescribedScript, ModelPart, Report
 
 # What a step does up to each row of the memory matrix.
 _BEFORE: dict[MemoryPhase, str] = {
@@ -74,21 +74,6 @@ def rerun_words(part: ModelPart) -> str:
     if part.num_recomputed == part.num_operators:
         return f"all {part.num_operators} operators"
     return f"{part.num_recomputed} of {part.num_operators} operators"
-
-
-def figures_sentence(described: ReportedSetting | None) -> str:
-    """Samples/s with its spread, and the peak, of the report's ``baseline`` or ``winner``."""
-    if described is None:
-        return "not measured"
-    peak = described.peak_bytes
-    memory = "" if peak is None else f" at a peak of {format_bytes(peak)}"
-    return f"{format_speed(described.samples_per_s)} ({spread_words(described)}){memory}"
-
-
-def spread_words(described: ReportedSetting) -> str:
-    """The spread of a setting's samples/s: of its rounds, or of the one median where there was one."""
-    low, high = format_rate(described.samples_per_s_low), format_rate(described.samples_per_s_high)
-    return f"{low} to {high}, {described.rounds} rounds" if described.rounds > 1 else f"{low} to {high}, 95 %"
 
 
 def batch_sentences(report: Report) -> tuple[str, ...]:

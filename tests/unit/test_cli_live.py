@@ -20,7 +20,7 @@ from tests.fakes.study_record import LIMIT_BYTES, WINNER, measured, study_record
 from tests.fakes.terminal import FakeTerminal
 
 XTERM = {"TERM": "xterm-256color"}
-SEARCHING = Activity(1000.0, stage="Search", figure="best 40.00/s", doing={0: "step 3, batch 16"})
+SEARCHING = Activity(1000.0, stage="Search", figure="best 40.00 samples/s", doing={0: "step 3, batch 16"})
 HOSTILE = "a\x1b[2Jb"
 
 
@@ -28,7 +28,7 @@ HOSTILE = "a\x1b[2Jb"
 
 
 def test_it_says_the_stage_the_best_the_time_left_and_what_runs():
-    assert status_text(SEARCHING, 900.0) == "| Search, best 40.00/s, 1m40s left: device 0: step 3, batch 16"
+    assert status_text(SEARCHING, 900.0) == "| Search, best 40.00 samples/s, 1m40s left: device 0: step 3, batch 16"
 
 
 def test_it_says_since_when_the_script_is_described():

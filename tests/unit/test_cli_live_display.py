@@ -88,9 +88,9 @@ def test_what_a_round_rules_out_is_the_best_no_more_whatever_ruled_it_out(displa
     display.discovered(record.facts, record.baseline.outcome, LIMIT_BYTES)
     display.trial_ended(1, WINNER, measured(400.0, 48, LIMIT_BYTES // 2))
     display.repeated(WINNER, 0, measured(400.0, 48, LIMIT_BYTES // 2))
-    assert "best 400.0/s" in display.line()
+    assert "best 400.0 samples/s" in display.line()
     display.repeated(WINNER, 1, measured(400.0, 48, LIMIT_BYTES // 2, allocator_retries=3))
-    assert re.search(r"best 15[\d.]+/s", display.line())
+    assert re.search(r"best 15[\d.]+ samples/s", display.line())
 
 
 def test_the_moving_line_says_what_runs_the_best_so_far_and_the_time_left(display):
@@ -101,7 +101,7 @@ def test_the_moving_line_says_what_runs_the_best_so_far_and_the_time_left(displa
     display.event(None, Event("step", 0, 7, "forward", None, 1.0))
     line = display.line()
     assert f"step 7, {brief_words(WINNER, record.facts.clusters)}" in line
-    assert re.search(r"best 15[\d.]+/s", line)
+    assert re.search(r"best 15[\d.]+ samples/s", line)
     assert re.search(r"(10m|9m59s) left", line)
     display.interruption.finish.set()
     assert "Ctrl-C again stops now" in display.line()

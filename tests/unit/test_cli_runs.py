@@ -135,7 +135,10 @@ def test_a_gate_tells_each_run_its_answer_and_what_became_of_files(gate):
 
     code, output, errors = gate(held)
     assert (code, output) == (0, "All is well.\n")
-    assert errors.splitlines()[:2] == ["round  1  setting  400.0/s  900 MiB", "round  1  script   KeyError: 'lr'"]
+    assert errors.splitlines()[:2] == [
+        "round  1  setting  400.0 samples/s, 900 MiB",
+        "round  1  script   KeyError: 'lr'",
+    ]
     assert "and more" not in errors
     assert "/elsewhere/out: removed after each run" in errors
 

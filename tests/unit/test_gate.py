@@ -472,7 +472,7 @@ def test_the_history_has_figures_with_what_they_leave_open_and_none_where_nothin
 
     rows = gate_table((first, failed)).rows
 
-    assert rows[0][1:6] == ("regression", "300.0/s", rows[0][3], "900 MiB", rows[0][5])
+    assert rows[0][1:6] == ("regression", "300.0 samples/s", rows[0][3], "900 MiB", rows[0][5])
     assert rows[0][3].startswith("0.7")
     assert rows[0][3].endswith(")")
     assert rows[0][6:8] == ("6", "01234567")

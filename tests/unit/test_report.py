@@ -11,6 +11,7 @@ from autotune.export.stack import build_stack
 from autotune.records.codec import dumps, loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl, EpochFacts, OutsideFacts
+from autotune.records.figures import format_figures
 from autotune.records.measurement import Peaks
 from autotune.records.objective import Objective
 from autotune.records.outcome import Fallback, Measured, TimedOut
@@ -31,7 +32,6 @@ from autotune.report.sentences import (
     batch_sentences,
     calibration_sentence,
     dimensions_sentence,
-    figures_sentence,
     peak_sentence,
     undescribed_sentence,
 )
@@ -229,7 +229,7 @@ def test_the_sentences_of_a_winner():
     made = build_report(study_record(), bundle="my bundle")
     assert verdict_sentence(made).startswith("Batch 48 with Block+:1:4")
     assert made.launch.command == "autotune launch 'my bundle' train.py -- --data 'my books' --epochs=3"
-    assert figures_sentence(made.winner) == ("187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB")
+    assert format_figures(made.winner) == ("187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB")
     assert batch_sentences(made) == (
         "The global batch changes from 16 to 48 samples per optimizer step.",
         "No whole number of micro-batches of 48 keeps the global batch, so look at the learning rate.",
@@ -414,7 +414,7 @@ def test_a_proof_is_spoken_of_where_there_is_a_setting_that_can_differ_from_the_
     unproven = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, proofs=()))
     assert proof_sentence(build_report(unproven)).startswith("Not proven")
     assert proof_sentence(build_report(baseline_best())) == "", "the script as it is"
-    assert figures_sentence(None) == "not measured"
+    assert format_figures(None) == "not measured"
 
 
 def test_the_first_line_says_in_words_what_to_do_and_what_it_brings():
@@ -564,7 +564,7 @@ def test_where_the_script_does_not_fit_the_first_line_compares_with_nothing():
     record = study_record()
     verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit")
     said = headline(build_report(dataclasses.replace(record, verdict=verdict)))
-    assert "at a time: 187.2 samples per second at a peak of 22.1 GiB and recompute proven" in said
+    assert "at a time: 187.2 samples/s at a peak of 22.1 GiB and recompute proven" in said
     assert said.endswith("no bit of the gradients. Your script as it is does not fit.")
 
 
@@ -584,7 +584,7 @@ def test_without_a_final_the_first_line_compares_with_nothing_and_says_nothing_o
     record = study_record(repeats=())
     record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, comparisons=()))
     said = headline(build_report(record))
-    assert said.endswith("at a time: 186.4 samples per second against your script's 158.3, measured once.")
+    assert said.endswith("at a time: 186.4 samples/s against your script's 158.3 samples/s, measured once.")
     assert "does not fit" not in said
 
 
@@ -595,7 +595,7 @@ def test_an_answer_that_is_open_names_the_best_so_far_in_the_first_line():
     assert said.startswith(
         "Best so far, not confirmed yet: recompute 4 of 12 Blocks and all 12 gelu operators and train"
     )
-    assert said.endswith("at a time: 186.4 samples per second against your script's 158.3, measured once.")
+    assert said.endswith("at a time: 186.4 samples/s against your script's 158.3 samples/s, measured once.")
     own = dataclasses.replace(verdict, winner=record.facts.baseline)
     made = build_report(dataclasses.replace(record, verdict=own))
     assert headline(made) == verdict_sentence(made)

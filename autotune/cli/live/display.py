@@ -18,12 +18,12 @@ from ...launch.port import Event
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES
 from ...records.facts import Facts
-from ...records.figures import format_rate
+from ...records.figures import format_measured, format_peak, format_speed
 from ...records.measurement import Measurement
 from ...records.outcome import Measured, Outcome
 from ...records.proof import Proof
 from ...records.study import Comparison, Repeat, StudySpec, Trial
-from ...records.units import format_bytes, format_duration
+from ...records.units import format_duration
 from ...records.words import brief_words, cut_names, setting_words
 from ...report.build import describe_facts
 from ...search.given_plans import Given
@@ -194,10 +194,10 @@ class Display:
             measurement = outcome.measurement
             peak = measurement.peaks.fit_bytes or 0
             fits = self._fits(measurement)
-            line.append(f"{format_rate(measurement.samples_per_s):>10}/s", style="default" if fits else "dim")
+            line.append(f"{format_speed(measurement.samples_per_s):>18}", style="default" if fits else "dim")
             if self._baseline_rate:
                 line.append(f" {measurement.samples_per_s / self._baseline_rate:6.2f}x")
-            line.append(f" {format_bytes(peak):>10}", style="default" if fits else "red")
+            line.append(f" {format_peak(measurement.peaks):>10}", style="default" if fits else "red")
             line.append("  " if fits else f" over the {passed(peak, self._run_limit_bytes)}  ")
             line.append(self._words(configuration))
             if measurement.nonfinite_loss:
@@ -241,11 +241,7 @@ class Display:
 
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
         """Print a round's line."""
-        if isinstance(outcome, Measured):
-            peak = outcome.measurement.peaks.fit_bytes or 0
-            figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
-        else:
-            figures = told_failure(outcome)
+        figures = format_measured(outcome.measurement) if isinstance(outcome, Measured) else told_failure(outcome)
         with self._lock:
             self._repeats.append(Repeat(configuration, round_number, outcome, final=self._num_finals))
             self._note(rounds_done=self._activity.rounds_done + 1)
@@ -273,8 +269,7 @@ class Display:
     def compiled(self, configuration: Configuration, outcome: Outcome | None, *, reason: str) -> None:
         """Print its figures, or why there are none."""
         if isinstance(outcome, Measured):
-            peak = outcome.measurement.peaks.fit_bytes or 0
-            figures = f"{format_rate(outcome.measurement.samples_per_s):>10}/s {format_bytes(peak):>10}"
+            figures = format_measured(outcome.measurement)
             self._say(f"compiled {figures}  {self._words(configuration)}")
         else:
             told = reason if outcome is None else told_failure(outcome)
@@ -361,8 +356,8 @@ class Display:
     def _figure(self, measurement: Measurement) -> str:
         """Return what the objective goes by."""
         if self._spec.objective.goal == "memory":
-            return format_bytes(measurement.peaks.fit_bytes or 0)
-        return f"{format_rate(measurement.samples_per_s)}/s"
+            return format_peak(measurement.peaks)
+        return format_speed(measurement.samples_per_s)
 
     def _say(self, line: str | Text, *, style: str = "") -> None:
         self._console.print(Text(line, style=style) if isinstance(line, str) else line)

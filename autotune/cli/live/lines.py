@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...records.engines import ENGINES
-from ...records.figures import format_speed
+from ...records.figures import format_measured
 from ...records.objective import Objective
 from ...records.outcome import Measured, Outcome
 from ...records.printable import first_line
@@ -35,9 +35,8 @@ def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpe
     if not isinstance(baseline, Measured):
         return
     measurement = baseline.measurement
-    peak, limit = format_bytes(measurement.peaks.fit_bytes or 0), format_bytes(aim.run_limit_bytes)
-    figures = f"{format_speed(measurement.samples_per_s)}, peak {peak} (limit {limit})"
-    console.print(Text.assemble(("\nBaseline  ", "bold"), figures))
+    limit = format_bytes(aim.run_limit_bytes)
+    console.print(Text.assemble(("\nBaseline  ", "bold"), f"{format_measured(measurement)} (limit {limit})"))
     if spec.objective != Objective():
         console.print(Text.assemble(("Looking for  ", "bold"), str(spec.objective)))
     asked = {"--memory-limit": spec.memory_limit_bytes, "--target-memory": spec.objective.target_memory_bytes}
