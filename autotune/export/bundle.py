@@ -27,12 +27,10 @@ from ..records.study import StudyRecord
 from . import variables
 from .env_sh import ENV_SH_NAME, render_env_sh
 from .mem_opt import MEM_OPT_NAME, render_mem_opt
-from .model_readme import render_model_readme
-from .readme import README_NAME, render_readme
+from .readme import README_NAME, REPORT_NAME, render_readme
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME, converted_files, session_files
 from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
 
-REPORT_NAME = "report.html"
 _NAMES = frozenset(
     {
         MEM_OPT_NAME,
@@ -102,19 +100,14 @@ def export_bundle(
     chosen = choose_configuration(record, configuration)
     stack = build_stack(record, chosen)
     target = Path(os.path.realpath(directory))
-    files, copied, has_report = (
-        {STACK_NAME: render_stack(stack)},
-        converted_files(record, chosen),
-        report_html is not None,
-    )
+    files, copied = {STACK_NAME: render_stack(stack)}, converted_files(record, chosen)
     if ENGINES[stack.engine].target == "model":
         files |= session_files(stack, next(iter(copied), None))
-        files[README_NAME] = render_model_readme(stack, target.name, has_report=has_report)
     else:
         files |= {MEM_OPT_NAME: render_mem_opt(stack), ENV_SH_NAME: render_env_sh(stack)}
-        files[README_NAME] = render_readme(stack, target.name, has_report=has_report)
     if report_html is not None:
         files[REPORT_NAME] = report_html
+    files[README_NAME] = render_readme(stack, target.name, [*files, *(one.name for one in copied)])
     try:
         _check_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -5,9 +5,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Mapping
 
-from ..records.environment import Environment
-from ..records.units import format_bytes
-
 _WIDTH = 96
 
 
@@ -49,15 +46,4 @@ def rows(named: Mapping[str, str]) -> str:
         )
         for name, value in named.items()
         if value
-    )
-
-
-def measured_on(environment: Environment, autotune: str) -> str:
-    """The machine and the versions, and where to look for the rest."""
-    return (
-        f"Measured on {environment.num_devices} x {environment.device_name} "
-        f"({format_bytes(environment.device_memory_bytes)}), {environment.num_threads} threads, Python "
-        f"{environment.python}, {environment.library}"
-        + (f", CUDA {environment.cuda}" if environment.cuda else "")
-        + f", with autotune {autotune}. stack.json has the rest."
     )

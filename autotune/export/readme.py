@@ -1,17 +1,16 @@
-"""``README.txt``: the bundle in plain words, for somebody who has never heard of autotune."""
+"""``README.txt``: the bundle in plain words, for a reader who has never heard of autotune."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from ..records.choice import Choice
-from ..records.chosen import choices_of, made_choices
-from ..records.command import launch_command
+from ..records.chosen import choices_of, converted_by, made_choices
+from ..records.command import launch_command, shell_word
 from ..records.configuration import keeps_batch_size
 from ..records.engines import ENGINES, PLAIN_ENGINES
 from ..records.figures import format_count, format_figures
-from ..records.plan import ALL, Plan, parse_plans
 from ..records.printable import printable
 from ..records.sources import script_title
 from ..records.stack import Stack
@@ -19,51 +18,76 @@ from ..records.units import format_bytes
 from ..records.words import cut_names
 from .env_sh import ENV_SH_NAME
 from .mem_opt import MEM_OPT_NAME
-from .paragraphs import bullets, measured_on, rows, sections, wrapped
+from .paragraphs import bullets, rows, sections, wrapped
+from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME
 from .stack import STACK_NAME
 from .variables import allowed
 
 README_NAME = "README.txt"
+REPORT_NAME = "report.html"
+_FILES = {
+    MEM_OPT_NAME: "the recompute plans, in the format of ONNX Runtime's Memory Optimizer",
+    SESSION_PY_NAME: "makes the session as it was measured, in a few lines and without autotune",
+    SESSION_JSON_NAME: "the same for programs, with the hashes of the models",
+    CONVERTED_NAME: "the converted model",
+    STACK_NAME: "everything else that is needed to run this setting, with the figures",
+    ENV_SH_NAME: "the environment variables, for a shell",
+    REPORT_NAME: "the whole search on one page, for a browser; it loads nothing from a network",
+}
 _LINES = "Put these lines into the script, behind the one that makes the model, then start it:"
-_STRATEGIES = {1: "recomputed in backward", 2: "replaced by smaller ones, the rest recomputed in backward"}
 
 
-def render_readme(stack: Stack, directory_name: str, *, has_report: bool) -> str:
-    """The file's contents, wrapped for a terminal."""
-    titled = (
-        (f"What autotune found for {_script(stack)}", _found(stack)),
-        ("How to run it", _how_to_run(stack, directory_name)),
-        ("Batch size and accumulation", _batch(stack)),
-        ("How to apply it by hand", _by_hand(stack)),
-        ("What the numbers are", _numbers(stack)),
-        ("What was checked", _checked(stack)),
-        ("What was not checked", _not_checked(stack)),
-        ("What is in this folder", _files(has_report=has_report)),
+def render_readme(stack: Stack, directory_name: str, files: Collection[str]) -> str:
+    """The file's contents, wrapped for a terminal; ``files`` are the names of those beside it."""
+    is_model = _target(stack) == "model"
+    return sections(
+        (
+            (f"What autotune found for {_title(stack)}", _found(stack)),
+            ("How to run it", _how_to_run(stack, directory_name)),
+            ("Batch size and accumulation", () if is_model else _batch(stack)),
+            ("How to apply it by hand", () if is_model else _by_hand(stack)),
+            ("What the numbers are", _numbers(stack)),
+            ("What was checked", _checked(stack)),
+            ("What was not checked", _not_checked(stack)),
+            ("What is in this folder", [rows({name: what for name, what in _FILES.items() if name in files})]),
+        )
     )
-    return sections(titled)
 
 
 def _found(stack: Stack) -> Iterator[str]:
     yield wrapped(stack.verdict)
-    named = {
-        "engine": _engine(stack),
-        "recompute": stack.recomputed or ", ".join(stack.plans) or "nothing",
-        "plans": ", ".join(map(cut_names, stack.plans)) if stack.recomputed else "",
-        "level": str(stack.level) if stack.level else "",
-        "choices": ", ".join(stack.choices),
-        "batch size": _batch_size(stack),
-        "this setting": format_figures(stack.figures) if _changes_something(stack) else "",
-        "your script": format_figures(stack.baseline_figures),
-        "memory limit": format_bytes(stack.memory_limit_bytes),
-    }
-    yield rows(named)
+    target = _target(stack)
+    plans = ", ".join(map(cut_names, stack.plans))
+    is_same = _is_untouched(stack) and keeps_batch_size(stack.batch_size, stack.script_batch_size)
+    yield rows(
+        {
+            "engine": ENGINES[stack.engine].title,
+            "recompute": (stack.recomputed or plans or "nothing") if target == "script" else "",
+            "plans": plans if stack.recomputed else "",
+            "level": str(stack.level) if stack.level else "",
+            "choices": ", ".join(stack.choices),
+            "batch size": _batch_size(stack),
+            "this setting": "" if is_same else format_figures(stack.figures),
+            f"your {target}": format_figures(stack.baseline_figures),
+            "memory limit": format_bytes(stack.memory_limit_bytes),
+        }
+    )
     for choice in _made(stack):
         if choice.changes:
             yield wrapped(f"{choice.name} changes what is computed: {choice.changes}")
 
 
 def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
-    yield f"    {launch_command(directory_name, stack.script_name, stack.arguments, module=stack.module)}"
+    command = launch_command(directory_name, stack.script_name, stack.arguments, module=stack.module)
+    if _target(stack) == "model":
+        yield wrapped(
+            f"Without autotune: {SESSION_PY_NAME} makes the session as it was measured, and has a function `run` that "
+            f"takes a dict of arrays. Give it batches of {stack.batch_size}."
+        )
+        yield wrapped("With autotune, which runs the model as it was fed in the study, and prints what that comes to:")
+        yield f"    {command}"
+        return
+    yield f"    {command}"
     yield wrapped(
         "with the paths of this folder and of the script as seen from where you are. It runs the script to its own end "
         "with the setting applied, and measures nothing; output and exit status are the script's own. It refuses, and "
@@ -76,40 +100,40 @@ def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
 
 
 def _batch(stack: Stack) -> Iterator[str]:
-    own, seen = stack.script_batch_size, stack.accumulation
+    own, seen, kept = stack.script_batch_size, stack.accumulation, stack.accumulation_for_same_global_batch
     if own is None:
-        yield wrapped(
-            "The script's own batch size is not known. It was seen to take "
-            f"{_micro_batches(seen)} per optimizer step in each process."
-        )
+        taken = f"{_micro_batches(seen)} per optimizer step in each process"
+        yield wrapped(f"The script's own batch size is not known. It was seen to take {taken}.")
         return
-    now, taken = stack.batch_size or own, stack.accumulation_set or seen
+    now, set_to = stack.batch_size or own, stack.accumulation_set
     yield wrapped(
         f"Your script takes {_micro_batches(seen)} of {own} = {own * seen:g} samples per optimizer step in each "
         "process; times the number of processes, that is its global batch."
     )
-    kept = stack.accumulation_for_same_global_batch
     if now == own:
         yield wrapped("This setting leaves that as it is.")
         return
-    same = "the global batch stays the same" if stack.accumulation_set else "the global batch is not the same"
-    yield wrapped(f"This setting takes {_micro_batches(taken)} of {now} = {now * taken:g} samples: {same}.")
-    if stack.accumulation_set:
-        return
-    before, after = stack.script_global_batch, stack.global_batch
-    if before is not None and after is not None and before.steps_per_epoch and after.steps_per_epoch:
-        steps = f"{format_count(before.steps_per_epoch)} to {format_count(after.steps_per_epoch)}"
-        yield wrapped(f"An epoch goes from {steps} optimizer steps.")
-    if kept is None:
+    same = "the global batch stays the same" if set_to else "the global batch is not the same"
+    taken = f"{_micro_batches(set_to or seen)} of {now} = {now * (set_to or seen):g} samples"
+    yield wrapped(f"This setting takes {taken}: {same}.{'' if set_to else _epoch(stack)}")
+    if not set_to and kept is None:
         yield wrapped(
             f"No whole number of micro-batches of {now} makes {own * seen:g} samples, so your global batch cannot be "
             "kept exactly. A larger global batch usually wants another learning rate; autotune did not change it."
         )
-    else:
+    elif not set_to and kept is not None:
         yield wrapped(
             f"To keep your global batch, accumulate gradients over {_micro_batches(kept)} instead of {seen:g}. "
             "autotune did not change the script's accumulation or its learning rate."
         )
+
+
+def _epoch(stack: Stack) -> str:
+    before, after = stack.script_global_batch, stack.global_batch
+    if before is None or after is None or not before.steps_per_epoch or not after.steps_per_epoch:
+        return ""
+    steps = f"{format_count(before.steps_per_epoch)} to {format_count(after.steps_per_epoch)}"
+    return f" An epoch goes from {steps} optimizer steps."
 
 
 def _by_hand(stack: Stack) -> Iterator[str]:
@@ -121,70 +145,76 @@ def _by_hand(stack: Stack) -> Iterator[str]:
     engine = ENGINES[stack.engine]
     steps += dict.fromkeys(step for choice in _made(stack) if (step := choice.by_hand.format(ENV_SH_NAME)))
     if engine.by_hand:
-        # It applies the plans by hand as well: how to do without it is not what its users ask.
         yield bullets([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])
         yield "\n".join(f"    {line}" for line in engine.by_hand)
         yield from map(wrapped, engine.by_hand_notes)
         return
-    steps += [_plan_by_hand(plan) for plan in parse_plans(stack.plans)]
     if stack.plans or stack.level:
         steps.append(
-            f"With ONNX Runtime's ORTModule: read {ENV_SH_NAME} in the shell (`. ./{ENV_SH_NAME}`), then start the "
-            "script. ORTModule names operators in its own way and passes over plans that it does not know, without a "
-            "word: look at the plan table that it logs with ORTMODULE_LOG_LEVEL=INFO."
+            "In a training loop of your own: call `autotune.apply(model, FOLDER)` with the path of this folder, before "
+            "the first step."
+        )
+        steps.append(
+            f"Without autotune: `autotune export {shell_word(stack.study)} --as torch` writes plain PyTorch code that "
+            "checkpoints whole blocks, or says what it cannot do."
         )
     yield bullets(steps) if steps else wrapped("There is nothing to apply: the script runs as it is.")
 
 
-def _plan_by_hand(plan: Plan) -> str:
-    which = "every" if plan.count == ALL else f"the first {plan.count}"
-    how = _STRATEGIES.get(plan.strategy)
-    if how is None:
-        return f"{plan}: leave {plan.cluster_id.rstrip('+')} as it is."
-    text = f"{plan}: the activations of {which} `{plan.cluster_id}`, in the order of execution, are {how}."
-    operators = plan.cluster_id.removesuffix("+")
-    if operators[:1].isupper() and "+" not in operators:
-        text += f" If {operators} is a module of yours: call {which} of them through torch.utils.checkpoint.checkpoint."
-    return text
-
-
 def _numbers(stack: Stack) -> Iterator[str]:
-    environment = stack.environment
+    environment, is_model = stack.environment, _target(stack) == "model"
+    over = "a run over its median time" if is_model else "an optimizer step over the median time of a step"
     yield wrapped(
-        "samples/s is the number of samples per optimizer step over the median time of a step, after warm-up. Over "
-        "several rounds it is the median round, in brackets the slowest and the fastest; of one round the brackets "
-        "are the 95 % interval of the median step."
+        f"samples/s is the number of samples of {over}, after warm-up. Over several rounds it is the median round, in "
+        "brackets the slowest and the fastest; of one round the brackets are the 95 % interval of the median."
     )
-    if environment.device_kind == "cuda":
-        yield wrapped(
-            "Peak memory is what the process takes away from the card: what torch's allocator reserved, and what the "
-            "process holds outside of it."
-        )
+    if is_model:
+        peak = "the high-water mark of the process, loading the model and preparing its weights included"
+    elif environment.device_kind == "cuda":
+        peak = "what the process takes away from the card, what torch's allocator has reserved included"
     else:
-        yield wrapped("Peak memory is the high-water mark of the resident set, summed over the training processes.")
-    yield wrapped(measured_on(environment, stack.autotune))
+        peak = "the high-water mark of the resident set, summed over the training processes"
+    yield wrapped(f"Peak memory is {peak}.")
+    yield wrapped(
+        f"Measured on {environment.num_devices} x {environment.device_name} "
+        f"({format_bytes(environment.device_memory_bytes)}), {environment.num_threads} threads, Python "
+        f"{environment.python}, {environment.library}"
+        + (f", CUDA {environment.cuda}" if environment.cuda else "")
+        + f", with autotune {stack.autotune}. {STACK_NAME} has the rest."
+    )
 
 
 def _checked(stack: Stack) -> Iterator[str]:
     if stack.proof is not None and stack.proof.answer != "unknown":
         yield wrapped(stack.proof.statement)
-        yield wrapped("`autotune verify` with this folder and the script does that again, on any machine.")
+        yield wrapped(f"`autotune verify` with this folder and the {_target(stack)} does that again, on any machine.")
 
 
 def _not_checked(stack: Stack) -> Iterator[str]:
-    doubts = [
-        "Whether the model learns as well: only first steps of training were run, the learning rate was left as it is.",
-        "What the script does later: evaluation, checkpoints, longer inputs. Memory may peak there.",
-        "Other machines, and other versions of torch, drivers and libraries: figures move with them.",
-    ]
+    if _target(stack) == "model":
+        fed = " ".join(stack.arguments) or "the shapes that the model has"
+        doubts = [
+            f"Inputs of other shapes than these, which may take more memory, and values that others have: {fed}.",
+            "Several requests at the same time.",
+            "Other machines, and other versions of ONNX Runtime: figures move with them.",
+        ]
+        if converted_by(stack.engine, stack.choices) is not None:
+            doubts.append("How good the converted model's answers are: only how far its outputs are from the model's.")
+    else:
+        doubts = [
+            "Whether the model learns as well: only first steps were run, and the learning rate was left as it is.",
+            "What the script does later: evaluation, checkpoints, longer inputs. Memory may peak there.",
+            "Other machines, and other versions of torch, drivers and libraries: figures move with them.",
+        ]
     if not _is_untouched(stack) and (stack.proof is None or stack.proof.answer == "unknown"):
+        target, computes = _target(stack), ENGINES[stack.engine].computes
         why = "" if stack.proof is None else f" {stack.proof.statement}"
         doubts.append(
-            "Your model's gradients, side by side with those of the unmodified script."
-            f"{why} `autotune verify` with this folder and the script compares them."
+            f"Your model's {computes}, side by side with those of the {target} as it is.{why} `autotune verify` with "
+            f"this folder and the {target} compares them."
         )
     left_out = sorted(name for name, value in (stack.environment.variables or {}).items() if not allowed(name, value))
-    if left_out:
+    if left_out and _target(stack) == "script":
         doubts.append(
             "Runs without these environment variables, which were set when this was measured and which a bundle never "
             f"sets: {', '.join(left_out)}."
@@ -192,22 +222,12 @@ def _not_checked(stack: Stack) -> Iterator[str]:
     yield bullets(doubts)
 
 
-def _files(*, has_report: bool) -> Iterator[str]:
-    named = {
-        MEM_OPT_NAME: "the recompute plans, in the format of ONNX Runtime's Memory Optimizer",
-        STACK_NAME: "everything else that is needed to run this setting, with the figures",
-        ENV_SH_NAME: "the environment variables, for a shell",
-        "report.html": "the whole search on one page, for a browser; it loads nothing from a network",
-    }
-    yield rows({name: what for name, what in named.items() if has_report or name != "report.html"})
-
-
-def _changes_something(stack: Stack) -> bool:
-    return not (_is_untouched(stack) and keeps_batch_size(stack.batch_size, stack.script_batch_size))
+def _target(stack: Stack) -> str:
+    return ENGINES[stack.engine].target
 
 
 def _is_untouched(stack: Stack) -> bool:
-    return stack.engine in PLAIN_ENGINES and not stack.choices
+    return not stack.choices and (stack.engine in PLAIN_ENGINES or _target(stack) == "model")
 
 
 def _made(stack: Stack) -> list[Choice]:
@@ -220,16 +240,14 @@ def _micro_batches(count: float) -> str:
     return f"{count:g} micro-batch{'' if count == 1 else 'es'}"
 
 
-def _script(stack: Stack) -> str:
+def _title(stack: Stack) -> str:
     return printable(Path(script_title(stack.script_name, stack.module, stack.arguments)).name)
 
 
-def _engine(stack: Stack) -> str:
-    return ENGINES[stack.engine].title
-
-
 def _batch_size(stack: Stack) -> str:
-    if keeps_batch_size(stack.batch_size, stack.script_batch_size):
-        return f"the script's own{'' if stack.script_batch_size is None else f' ({stack.script_batch_size})'}"
-    own = "" if stack.script_batch_size is None else f" (your script: {stack.script_batch_size})"
-    return f"{stack.batch_size} per process{own}"
+    own = stack.script_batch_size
+    if _target(stack) == "model":
+        return f"{stack.batch_size}" + ("" if own in (None, stack.batch_size) else f" (the study began at {own})")
+    if keeps_batch_size(stack.batch_size, own):
+        return f"the script's own{'' if own is None else f' ({own})'}"
+    return f"{stack.batch_size} per process{'' if own is None else f' (your script: {own})'}"

@@ -108,7 +108,7 @@ def test_a_converted_model_comes_with_the_bundle_and_is_what_its_session_runs(mo
     assert read_bundle(bundle).stack.max_error == 0.05
     words = " ".join((bundle / "README.txt").read_text().split())
     assert "int8 changes what is computed" in words
-    assert "model.onnx the model, converted to int8" in words
+    assert "model.onnx the converted model" in words
     (outputs,) = Runner(made, Session()).run({"image": np.ones((2, 3, 16, 16), np.float32)})
     assert np.array_equal(run_alone(bundle), np.ravel(outputs))
     assert bundle_of(model, ("int8=1", "io-binding=1")) == bundle

@@ -432,7 +432,7 @@ def test_a_new_kind_of_choice_needs_its_two_classes_and_an_entry_and_nothing_els
     assert isinstance(outcome_of(tmp_path, "shuffled=1"), Measured)
     stack = build_stack(study_record(), Configuration(choices=("shuffled=1",)))
     assert stack.layers[0] == StackLayer("shuffled", applies=True, settings={"order": "random"})
-    words = render_readme(stack, "bundle", has_report=False)
+    words = render_readme(stack, "bundle", ())
     assert "shuffled changes what is computed: each sum is in another order." in words
     assert "Shuffle each batch." in words
 

@@ -25,6 +25,8 @@ from autotune.records.stack import GlobalBatch, Stack
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
 from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
 
+FILES = ("mem_opt.json", "stack.json", "env.sh", "report.html")
+
 
 @pytest.fixture
 def stack() -> Stack:
@@ -35,11 +37,11 @@ def test_the_files_of_a_winner_are_as_they_were_looked_at(stack, gold):
     gold("bundle/mem_opt.json", render_mem_opt(stack))
     gold("bundle/stack.json", render_stack(stack))
     gold("bundle/env.sh", render_env_sh(stack))
-    gold("bundle/README.txt", render_readme(stack, "autotune-train", has_report=True))
+    gold("bundle/README.txt", render_readme(stack, "autotune-train", FILES))
 
 
 def test_the_readme_of_a_baseline_says_that_there_is_nothing_to_do(gold):
-    text = render_readme(build_stack(baseline_best(), BASELINE), "autotune-train", has_report=False)
+    text = render_readme(build_stack(baseline_best(), BASELINE), "autotune-train", FILES[:-1])
     assert "report.html" not in text
     gold("bundle/README-baseline.txt", text)
 
@@ -129,7 +131,7 @@ def test_the_readme_says_how_to_keep_the_global_batch():
     stack = build_stack(with_baseline(samples_per_step=(96,) * 24), WINNER)
     assert stack.accumulation == 6.0
     assert stack.accumulation_for_same_global_batch == 2.0
-    text = " ".join(render_readme(stack, "bundle", has_report=False).split())
+    text = " ".join(render_readme(stack, "bundle", FILES).split())
     assert "6 micro-batches of 16 = 96 samples per optimizer step" in text
     assert "accumulate gradients over 2 micro-batches instead of 6" in text
 
@@ -139,7 +141,7 @@ def test_where_the_scripts_own_batch_size_is_unknown_the_readme_says_what_was_se
     facts = dataclasses.replace(
         record.facts, batch_size=None, baseline=dataclasses.replace(record.facts.baseline, batch_size=None)
     )
-    text = render_readme(build_stack(dataclasses.replace(record, facts=facts), WINNER), "bundle", has_report=False)
+    text = render_readme(build_stack(dataclasses.replace(record, facts=facts), WINNER), "bundle", FILES)
     assert "The script's own batch size is not known. It was seen to take 1 micro-batch per optimizer step" in " ".join(
         text.split()
     )
@@ -149,7 +151,7 @@ def test_the_readme_says_what_is_put_into_the_arguments(stack):
     given = dataclasses.replace(
         stack, batch_control=BatchControl("arguments"), accumulation_control=AccumulationControl("arguments", 4)
     )
-    text, other = (" ".join(render_readme(one, "bundle", has_report=False).split()) for one in (given, stack))
+    text, other = (" ".join(render_readme(one, "bundle", FILES).split()) for one in (given, stack))
     assert "in the place of {batch_size} in the arguments" in text
     assert "in the place of {accumulation} in the arguments" in text
     assert "in the place of" not in other
@@ -157,14 +159,9 @@ def test_the_readme_says_what_is_put_into_the_arguments(stack):
 
 def test_peaks_are_explained_as_they_were_measured(stack):
     on_cpu = dataclasses.replace(stack, environment=dataclasses.replace(stack.environment, device_kind="cpu"))
-    text, other = (" ".join(render_readme(one, "bundle", has_report=False).split()) for one in (on_cpu, stack))
+    text, other = (" ".join(render_readme(one, "bundle", FILES).split()) for one in (on_cpu, stack))
     assert "Peak memory is the high-water mark of the resident set" in text
     assert "Peak memory is what the process takes away from the card" in other
-
-
-def test_a_plan_of_a_strategy_that_recomputes_nothing_is_left_as_it_is(stack):
-    text = render_readme(dataclasses.replace(stack, plans=("gelu+:0:-1",)), "bundle", has_report=False)
-    assert "gelu+:0:-1: leave gelu as it is." in text
 
 
 def test_an_epoch_has_the_batches_that_the_loader_makes_of_it():
@@ -179,7 +176,7 @@ def test_the_global_batch_is_told_with_its_parts_and_the_steps_of_an_epoch():
     assert stack.script_global_batch == GlobalBatch(16, 4.0, num_processes=2, steps_per_epoch=150.0)
     assert stack.global_batch == GlobalBatch(48, 4.0, num_processes=2, steps_per_epoch=50.0)
     assert stack.script_global_batch.samples == 128
-    text = " ".join(render_readme(stack, "bundle", has_report=False).split())
+    text = " ".join(render_readme(stack, "bundle", FILES).split())
     assert "takes 4 micro-batches of 48 = 192 samples: the global batch is not the same" in text
     assert "An epoch goes from 150 to 50 optimizer steps." in text
 
@@ -187,7 +184,7 @@ def test_the_global_batch_is_told_with_its_parts_and_the_steps_of_an_epoch():
 def test_a_setting_that_keeps_the_global_batch_says_what_it_accumulates():
     kept = dataclasses.replace(WINNER, batch_size=8, accumulation=12)
     record = with_baseline(samples_per_step=(96,) * 24)
-    text = " ".join(render_readme(build_stack(record, kept), "bundle", has_report=False).split())
+    text = " ".join(render_readme(build_stack(record, kept), "bundle", FILES).split())
     assert "takes 12 micro-batches of 8 = 96 samples: the global batch stays the same." in text
     assert "Have it accumulate gradients over 12 micro-batches per optimizer step." in text
     assert "learning rate; autotune did not change it" not in text
@@ -195,15 +192,15 @@ def test_a_setting_that_keeps_the_global_batch_says_what_it_accumulates():
 
 def test_the_readme_says_that_gradients_were_compared_only_where_they_were():
     record = study_record()
-    text = " ".join(render_readme(build_stack(record, WINNER), "bundle", has_report=False).split())
+    text = " ".join(render_readme(build_stack(record, WINNER), "bundle", FILES).split())
     assert "What was checked" in text
     assert "side by side" not in text
     for answer in ("unknown", None):
         proofs = () if answer is None else (dataclasses.replace(proof(), answer=answer, statement="Not proven: why."),)
         unproven = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, proofs=proofs))
-        text = " ".join(render_readme(build_stack(unproven, WINNER), "bundle", has_report=False).split())
+        text = " ".join(render_readme(build_stack(unproven, WINNER), "bundle", FILES).split())
         assert "What was checked" not in text
-        assert "gradients, side by side with those of the unmodified script." in text
+        assert "gradients, side by side with those of the script as it is." in text
         assert ("Not proven: why." in text) is (answer is not None)
 
 
@@ -229,7 +226,7 @@ def test_only_known_variables_of_the_measuring_machine_are_carried(stack):
         "ORTMODULE_MEMORY_OPT_CONFIG": "mem_opt.json",
         "ORTMODULE_MEMORY_OPT_LEVEL": "0",
     }
-    assert "LD_PRELOAD" in render_readme(stack, "bundle", has_report=False)
+    assert "LD_PRELOAD" in render_readme(stack, "bundle", FILES)
 
 
 def test_strings_that_do_not_print_are_written_so_that_they_do():
@@ -246,7 +243,7 @@ def test_script_and_arguments_are_written_as_they_were_typed_and_shown_so_that_t
     stack = build_stack(dataclasses.replace(record, spec=spec), WINNER)
 
     written = json.loads(render_stack(stack).encode("utf-8"))
-    readme = render_readme(stack, "bundle", has_report=False)
+    readme = render_readme(stack, "bundle", FILES)
 
     assert (written["script_name"], tuple(written["arguments"])) == (script, arguments)
     assert readme.replace("\n", "").isprintable()
@@ -269,7 +266,7 @@ def test_the_stack_of_ortmodule_goes_from_the_model_outwards_and_says_what_is_no
     assert all(layer.applies or "CUDA" in layer.reason for layer in stack.layers)
     assert stack.variables["ORTMODULE_FALLBACK_POLICY"] == "FALLBACK_DISABLE"
     assert stack.variables["ORTMODULE_ENABLE_COMPUTE_OPTIMIZER"] == "0"
-    lines = render_readme(stack, "bundle", has_report=False).splitlines()
+    lines = render_readme(stack, "bundle", FILES).splitlines()
     first = lines.index("    from ortmodule_compat import import_ortmodule")
     assert lines[first + 1 : first + 4] == [
         "    ortmodule = import_ortmodule()",
@@ -368,7 +365,7 @@ def test_choices_of_torchs_own_are_in_the_stack_where_they_act_and_in_words_for_
     assert allocator == {"expandable_segments": "True"}
     assert stack.variables["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:128,expandable_segments:True"
     assert "max_split_size_mb:128,expandable_segments:True" in render_env_sh(stack)
-    words = " ".join(render_readme(stack, "bundle", has_report=False).split())
+    words = " ".join(render_readme(stack, "bundle", FILES).split())
     assert "choices bf16=1, expandable-segments=1, fused-optimizer=1" in words
     assert "bf16 changes what is computed: matrix products" in words
     for by_hand in ("`fused=True`", "torch.autocast(device, dtype=torch.bfloat16)", "It has the allocator's settings"):
