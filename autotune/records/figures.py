@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from .configuration import Configuration
 from .gate import Reading
-from .measurement import Measurement, nearly_whole
+from .measurement import Measurement, Peaks, nearly_whole
 from .outcome import Measured
 from .proof import Proof
 from .stack import Figures, GlobalBatch

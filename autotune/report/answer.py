@@ -6,15 +6,15 @@ import math
 
 from ..records.chosen import converted_by
 from ..records.command import shell_word
-from ..records.configuration import keeps_batch_size
+from ..records.configuration import Configuration, keeps_batch_size
 from ..records.engines import COMPILING_ENGINES, ENGINES
 from ..records.figures import format_speed
 from ..records.printable import first_line
 from ..records.proof import Proof
 from ..records.units import format_bytes, format_ratio, format_share
-from ..records.words import joined
+from ..records.words import joined, setting_words
 from ..verdict.parts import Kind
-from .record import Finalist, Report, ReportedSetting
+from .record import Finalist, Report, ReportedAnswer, ReportedSetting
 
 
 def verdict_sentence(report: Report) -> str:
@@ -46,9 +46,7 @@ def headline(report: Report) -> str:
     """The answer for who reads one line: what to do and what it brings, in words; codes stand below it."""
     winner, verdict = report.winner, report.verdict
     if verdict is not None and verdict.answer == "baseline_best":
-        # Why stands below it.
-        found, _, why = verdict.reason.partition(": ")
-        return f"{found}." if why else found
+        return verdict.reason
     if verdict is None or winner is None or verdict.answer == "nothing_fits":
         return verdict_sentence(report)
     own, runs = report.batch_size, "train" if report.target == "script" else "run"
@@ -79,19 +77,15 @@ def _why_at_all(report: Report) -> str:
 
 def answer_below(report: Report) -> str:
     """Say under the headline what the answer rests on, and what else bears on it."""
-    verdict, first = report.verdict, headline(report)
-    if verdict is None or first == verdict_sentence(report):
-        return ""
-    return " ".join(filter(None, [_evidence(report, first), *verdict.remarks]))
-
-
-def _evidence(report: Report, first: str) -> str:
     verdict = report.verdict
-    assert verdict is not None
-    opening = f"{first[:-1]}: "
-    if verdict.reason.startswith(opening):
-        why = verdict.reason.removeprefix(opening)
-        return f"{why[:1].upper()}{why[1:]}"
+    if verdict is None or headline(report) == verdict_sentence(report):
+        return ""
+    return " ".join(filter(None, [_evidence(report, verdict), *verdict.remarks]))
+
+
+def _evidence(report: Report, verdict: ReportedAnswer) -> str:
+    if verdict.answer == "baseline_best":
+        return ""  # the headline says it
     is_memory = report.settings.objective.goal == "memory"
     if verdict.answer == "baseline_does_not_fit" and is_memory:
         return verdict.reason  # how fast the fastest is
@@ -235,6 +229,10 @@ def gain_sentences(report: Report) -> tuple[str, ...]:
     if gain is None:
         return ()
     parts, is_memory, of_winner = gain.parts, gain.quantity == "memory", _kinds(report)
+
+    def words(configuration: Configuration) -> str:
+        return setting_words(configuration, report.plans)
+
     told = [[of_winner[kind] for kind in part.kinds] for part in parts]
     sentences = []
     if len(parts) > 1:
@@ -245,21 +243,22 @@ def gain_sentences(report: Report) -> tuple[str, ...]:
         sentences.append(f"All of this comes from {told[0][0]}.")
     for part, names in zip(parts, told, strict=True):
         if len(names) > 1:
-            why = "; ".join(f"{one.words}: {_IN_BETWEEN.get(one.outcome, 'failed')}" for one in gain.missing)
+            between = ((words(one.configuration), _IN_BETWEEN.get(one.outcome, "failed")) for one in gain.missing)
+            why = "; ".join(f"{setting}: {ended}" for setting, ended in between)
             apart = f"{', how much from '.join(names[:-1])} and how much from {names[-1]}"
             sentences.append(f"How much of {part.factor:.2f}x is from {apart} is not known ({why}).")
-    unfit = [part.words for part in parts if not part.fits]
+    unfit = [words(part.reached) for part in parts if not part.fits]
     sentences += [f"{one[:1].upper()}{one[1:]} does not fit by itself." for one in unfit]
     plain = gain.without_recompute
     if plain is not None and (unfit or gain.missing) and report.target == "script":
-        best = "needs less memory" if is_memory else "was faster"
-        if plain.num_others_tried == 0:
+        best, (setting, factor) = "needs less memory" if is_memory else "was faster", plain
+        if gain.num_without_recompute == 0:
             sentences.append(f"Without recompute only your {report.target}'s own setting was tried.")
-        elif report.baseline is not None and plain.setting == report.baseline.text:
+        elif report.baseline is not None and setting.key == report.baseline.configuration.key:
             sentences.append(f"Without recompute nothing that was tried and fits {best} than your {report.target}.")
         else:
             best = "smallest" if is_memory else "fastest"
-            sentences.append(f"Without recompute the {best} trial that fits was {plain.words}, at {plain.factor:.2f}x.")
+            sentences.append(f"Without recompute the {best} trial that fits was {words(setting)}, at {factor:.2f}x.")
     return tuple(sentences)
 
 

@@ -29,23 +29,19 @@ from ..verdict.finalists import baseline_is_finite
 from ..verdict.front import front
 from ..verdict.memory_limit import answer_limit_of, limit_of
 from ..verdict.offers import compiled_gain
-from ..verdict.parts import Gain, gain_of
+from ..verdict.parts import gain_of
 from .foresight import foreseen_of, steps_of
 from .record import (
     DescribedScript,
     Finalist,
     GlobalBatches,
     Launch,
-    MissingTrial,
     Point,
     Report,
     ReportedAnswer,
     ReportedCompiled,
-    ReportedGain,
-    ReportedPart,
     ReportedSetting,
     ReportedStudy,
-    WithoutRecompute,
 )
 from .tree import model_tree
 
@@ -71,7 +67,7 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
         target_bytes=answer_limit if answer_limit != limit else None,
         baseline=_setting(record, baseline, script_figures_of(record, winner)),
         winner=_setting(record, winner, None if winner is None else figures_of(record, winner)),
-        gain=_gain(gain_of(record), record),
+        gain=gain_of(record),
         global_batch=GlobalBatches(_global_batch(record, baseline), _global_batch(record, winner)),
         finalists=tuple(_finalist(one) for one in (verdict.comparisons if verdict is not None else ())),
         points=_points(record, answer_limit, baseline, winner),
@@ -144,31 +140,6 @@ def _setting(
             seen, record.facts.baseline.batch_size, configuration.batch_size
         ),
         peak_bytes=figures.peaks.fit_bytes,
-    )
-
-
-def _gain(gain: Gain | None, record: StudyRecord) -> ReportedGain | None:
-    if gain is None:
-        return None
-    clusters = () if record.facts is None else record.facts.clusters
-
-    def words(configuration: Configuration) -> str:
-        return setting_words(configuration, clusters)
-
-    plain = gain.without_recompute
-    return ReportedGain(
-        quantity=gain.quantity,
-        factor=gain.factor,
-        parts=tuple(
-            ReportedPart(part.kinds, part.factor, str(part.reached), words(part.reached), part.fits)
-            for part in gain.parts
-        ),
-        missing=tuple(
-            MissingTrial(str(one.configuration), words(one.configuration), one.outcome) for one in gain.missing
-        ),
-        without_recompute=None
-        if plain is None
-        else WithoutRecompute(str(plain[0]), words(plain[0]), plain[1], gain.num_without_recompute),
     )
 
 

@@ -33,7 +33,7 @@ from ..records.proof import Proof
 from ..records.spent import TimeSpent
 from ..records.stack import Figures, GlobalBatch
 from ..records.study import AnswerKind, Comparison, StudySpec
-from ..verdict.parts import Kind
+from ..verdict.parts import Gain
 
 REPORT_VERSION = 4
 
@@ -128,50 +128,6 @@ class ReportedSetting(Figures):
     accumulation: float
     accumulation_for_same_global_batch: float | None
     peak_bytes: int | None
-
-
-@dataclass(frozen=True)
-class ReportedPart:
-    """A part of the gain, see ``verdict.Part``; ``reached`` is a setting's text, ``words`` says it in words."""
-
-    kinds: tuple[Kind, ...]
-    factor: float
-    reached: str
-    words: str
-    fits: bool
-
-
-@dataclass(frozen=True)
-class MissingTrial:
-    """A setting that would tell parts apart; ``outcome`` says how its trial failed, empty where there was none."""
-
-    setting: str
-    words: str
-    outcome: str
-
-
-@dataclass(frozen=True)
-class WithoutRecompute:
-    """The best trial without recompute that may be an answer, and its factor over the script.
-
-    ``num_others_tried`` counts the settings without recompute that were tried beside the script's own.
-    """
-
-    setting: str
-    words: str
-    factor: float
-    num_others_tried: int
-
-
-@dataclass(frozen=True)
-class ReportedGain:
-    """The gain of the answer over the script, in parts; see ``verdict.Gain``."""
-
-    quantity: Literal["samples_per_s", "memory"]
-    factor: float
-    parts: tuple[ReportedPart, ...]
-    missing: tuple[MissingTrial, ...]
-    without_recompute: WithoutRecompute | None
 
 
 @dataclass(frozen=True)
@@ -343,7 +299,7 @@ class Report(DescribedScript):
     target_bytes: int | None
     baseline: ReportedSetting | None
     winner: ReportedSetting | None
-    gain: ReportedGain | None
+    gain: Gain | None
     global_batch: GlobalBatches
     finalists: tuple[Finalist, ...]
     points: tuple[Point, ...]

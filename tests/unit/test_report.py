@@ -492,10 +492,12 @@ def test_the_first_line_of_a_study_under_way_is_how_far_it_is():
         assert headline(made) == verdict_sentence(made)
 
 
-def test_that_the_baseline_is_the_best_is_the_first_line_and_why_stands_below():
-    made = build_report(baseline_best())
-    assert headline(made) == "Your baseline is already the best."
-    assert answer_below(made).startswith("Nothing tried is faster")
+def test_that_the_baseline_is_the_best_is_the_first_line_and_remarks_stand_below():
+    record = baseline_best()
+    verdict = dataclasses.replace(record.verdict, remarks=("The machine was busy.",))
+    made = build_report(dataclasses.replace(record, verdict=verdict))
+    assert headline(made) == record.verdict.reason
+    assert answer_below(made) == "The machine was busy."
 
 
 def test_the_first_line_speaks_of_memory_where_that_was_asked_for():
