@@ -15,7 +15,6 @@ from autotune.cli.live.status import Activity, StatusLine, status_text, time_lef
 from autotune.records.configuration import Configuration
 from autotune.records.study import StudySpec
 from autotune.tuning.budget import Interruption
-from autotune.verdict.rounds import compare
 from tests.fakes.study_record import LIMIT_BYTES, WINNER, measured, study_record
 from tests.fakes.terminal import FakeTerminal
 
@@ -177,25 +176,8 @@ def test_a_file_that_cannot_encode_more_gets_plain_characters():
     terminal.encoding = "ascii"
     for display in a_study(Console(file=terminal, width=100, height=40, _environ=XTERM)):
         display._status.refresh()
-        assert "Finalists, 1.9" in terminal.lines()[-1]
+        assert "Finalists, best 399.3 samples/s" in terminal.lines()[-1]
     assert terminal.written.isascii()
-
-
-def test_rounds_are_told_by_their_ratio_to_the_script_with_the_interval_of_a_final_that_may_go_on():
-    for display in a_study(Console(file=Pipe(), width=160)):
-        rounds, own, aim = display._repeats, display._facts.baseline, display._aim
-        open_, over = (compare(rounds, own, aim, 14, is_over=is_over)[0] for is_over in (False, True))
-        assert (
-            display._activity.figure == f"{open_.speedup:.3f}x ({open_.speedup_low:.3f}x to {open_.speedup_high:.3f}x)"
-        )
-        assert open_.speedup_low < over.speedup_low, "or the test would not tell"
-
-
-def test_rounds_of_an_earlier_final_are_not_those_of_this_one():
-    for display in a_study(Console(file=Pipe(), width=160)):
-        display.repeating((WINNER,), 2)
-        display.repeated(WINNER, 0, measured(300.0, 48, 22.0))
-        assert display._activity.figure.startswith("best ")
 
 
 def test_a_trial_over_the_limit_is_not_the_best():
@@ -203,9 +185,3 @@ def test_a_trial_over_the_limit_is_not_the_best():
         before = display._best
         display.trial_ended(2, Configuration(batch_size=96), measured(900.0, 96, 25.0))
         assert display._best is before
-
-
-def test_the_ratio_is_of_a_finalist_that_may_still_win():
-    for display in a_study(Console(file=Pipe(), width=160)):
-        display.repeated(WINNER, 3, measured(900.0, 48, 25.0))
-        assert display._activity.figure.startswith("best "), "it was ruled out in that round"

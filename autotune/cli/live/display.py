@@ -17,12 +17,12 @@ from rich.text import Text
 from ...launch.port import Event
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES
-from ...records.facts import Facts
-from ...records.figures import format_measured, format_peak, format_speed
+from ...records.facts import ClusterFacts, Facts
+from ...records.figures import format_peak, format_speed
 from ...records.measurement import Measurement
 from ...records.outcome import Measured, Outcome
 from ...records.proof import Proof
-from ...records.study import Comparison, Repeat, StudySpec, Trial
+from ...records.study import Repeat, StudySpec, Trial
 from ...records.units import format_duration
 from ...records.words import brief_words, cut_names, setting_words
 from ...report.build import describe_facts
@@ -33,9 +33,8 @@ from ...verdict.aim import Aim
 from ...verdict.feasible import flaws_of
 from ...verdict.finalists import feasible_trials
 from ...verdict.memory_limit import passed
-from ...verdict.rounds import compare
 from ..tables import print_facts
-from .lines import print_baseline, told_failure, told_space
+from .lines import print_baseline, told_failure, told_outcome, told_space
 from .status import Activity, StatusLine, status_text
 
 _NOTHING_TO_SEARCH = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
@@ -193,12 +192,14 @@ class Display:
         if isinstance(outcome, Measured):
             measurement = outcome.measurement
             peak = measurement.peaks.fit_bytes or 0
-            fits = self._fits(measurement)
+            limit_bytes = math.inf if self._aim is None else self._aim.limit_bytes
+            fits = "over_limit" not in flaws_of(measurement, limit_bytes, baseline_is_finite=True)
+            run_limit_bytes = None if self._aim is None else self._aim.run_limit_bytes
             line.append(f"{format_speed(measurement.samples_per_s):>18}", style="default" if fits else "dim")
             if self._baseline_rate:
                 line.append(f" {measurement.samples_per_s / self._baseline_rate:6.2f}x")
             line.append(f" {format_peak(measurement.peaks):>10}", style="default" if fits else "red")
-            line.append("  " if fits else f" over the {passed(peak, self._run_limit_bytes)}  ")
+            line.append("  " if fits else f" over the {passed(peak, run_limit_bytes)}  ")
             line.append(self._words(configuration))
             if measurement.nonfinite_loss:
                 line.append("  the loss is NaN or infinite", style="red")
@@ -228,7 +229,7 @@ class Display:
         own = None if self._facts is None else self._facts.baseline.key
         others = sum(one.key != own for one in configurations)
         settings = "1 setting" if others == 1 else f"{others} settings"
-        beside = f" beside your {ENGINES[self._spec.engine].target}" if others < len(configurations) else ""
+        beside = f" beside your {self._target}" if others < len(configurations) else ""
         self._say(f"\nFinalists: {settings}{beside}, measured again in turns, at most {num_runs} runs", style="bold")
 
     def no_time(self, needed_s: float) -> None:
@@ -241,36 +242,31 @@ class Display:
 
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
         """Print a round's line."""
-        figures = format_measured(outcome.measurement) if isinstance(outcome, Measured) else told_failure(outcome)
+        figures = told_outcome(outcome)
         with self._lock:
             self._repeats.append(Repeat(configuration, round_number, outcome, final=self._num_finals))
             self._note(rounds_done=self._activity.rounds_done + 1)
             self._note_best()
-            self._note_ratio()
         self._say(f"round {round_number + 1}  {figures}  {self._name(configuration)}")
 
     def proving(self, configuration: Configuration) -> None:
         """Say that the winner is checked."""
         self._note(stage="Proof", doing={}, rounds_done=0)
-        words = setting_words(configuration, () if self._facts is None else self._facts.clusters)
-        steps = "runs" if ENGINES[self._spec.engine].computes == "outputs" else "steps"
-        self._say(
-            f"\nProof: the first {steps} of your {ENGINES[self._spec.engine].target} as it is, beside {words}",
-            style="bold",
-        )
+        words = setting_words(configuration, self._clusters)
+        steps = "runs" if self._target == "model" else "steps"
+        self._say(f"\nProof: the first {steps} of your {self._target} as it is, beside {words}", style="bold")
 
     def compiling(self, configuration: Configuration) -> None:
         """Say that the answer is run compiled, that it is one run, and that the answer is there already."""
         self._note(stage="Compiling", doing={}, rounds_done=0)
-        words = setting_words(configuration, () if self._facts is None else self._facts.clusters)
+        words = setting_words(configuration, self._clusters)
         self._say(f"\nWhat compiling would bring: {words}, in one run", style="bold")
         self._say("The answer is stored already, and this run changes nothing of it.")
 
     def compiled(self, configuration: Configuration, outcome: Outcome | None, *, reason: str) -> None:
         """Print its figures, or why there are none."""
         if isinstance(outcome, Measured):
-            figures = format_measured(outcome.measurement)
-            self._say(f"compiled {figures}  {self._words(configuration)}")
+            self._say(f"compiled {told_outcome(outcome)}  {self._words(configuration)}")
         else:
             told = reason if outcome is None else told_failure(outcome)
             self._say(f"What compiling would bring is not known: {told.rstrip('.')}.", style="yellow")
@@ -281,36 +277,27 @@ class Display:
             self._say(proof.statement, style="red" if proof.answer == "inexact" else "yellow")
 
     @property
-    def _folder(self) -> str:
-        return self._spec.working_directory
-
-    @property
     def _what_becomes_of_files(self) -> str:
-        if self._folder.endswith("/.autotune/scratch"):
-            return f"in {self._folder}"
+        if self._spec.working_directory.endswith("/.autotune/scratch"):
+            return f"in {self._spec.working_directory}"
         if self._spec.leaves_files:
             return "files are left as it changes them (--leave-files)"
         return "after each run files are as they were (--leave-files leaves them changed)"
 
-    def _fits(self, measurement: Measurement) -> bool:
-        limit_bytes = math.inf if self._aim is None else self._aim.limit_bytes
-        return "over_limit" not in flaws_of(measurement, limit_bytes, baseline_is_finite=True)
-
-    @property
-    def _run_limit_bytes(self) -> int | None:
-        return None if self._aim is None else self._aim.run_limit_bytes
-
     def _name(self, configuration: Configuration) -> str:
-        is_own = self._facts is not None and configuration.key == self._facts.baseline.key
-        if is_own:
-            return f"your {ENGINES[self._spec.engine].target} as it is"
+        if self._facts is not None and configuration.key == self._facts.baseline.key:
+            return f"your {self._target} as it is"
         words = self._words(configuration)
         # What is measured in turns has to be told apart.
         alike = [one for one in self._finalists if one != configuration and self._words(one) == words]
         return cut_names(str(configuration)) if alike else words
 
     def _words(self, configuration: Configuration) -> str:
-        return brief_words(configuration, () if self._facts is None else self._facts.clusters)
+        return brief_words(configuration, self._clusters)
+
+    @property
+    def _clusters(self) -> tuple[ClusterFacts, ...]:
+        return () if self._facts is None else self._facts.clusters
 
     def _note(self, **changes: Any) -> None:
         """Replace what is known."""
@@ -323,35 +310,10 @@ class Display:
 
     def _note_best(self) -> None:
         """Work out the best of the trials so far."""
-        self._best = self._find_best()
+        if self._aim is not None and self._facts is not None:
+            self._best = next(iter(feasible_trials(self._trials, self._facts, self._aim, self._repeats)), None)
         measured = None if self._best is None else self._best.measured
         self._note(figure="" if measured is None else f"best {self._figure(measured.measurement)}")
-
-    def _note_ratio(self) -> None:
-        """Work out what the rounds of this final show so far of the best beside the script."""
-        own = None if self._facts is None else self._facts.baseline
-        rounds = [one for one in self._repeats if one.final == self._num_finals]
-        if own is None or self._aim is None:
-            return
-        most = max(1, self._activity.most_rounds // max(1, len(self._finalists)))
-        compared = compare(rounds, own, self._aim, most, is_over=False)
-        holding = [one for one in compared if one.rounds and one.found != "failed"]
-        if holding:
-            self._note(figure=self._ratio(max(holding, key=self._aim.ratio)))
-
-    def _ratio(self, compared: Comparison) -> str:
-        if self._spec.objective.goal == "memory":
-            ratio, low, high = compared.peak_ratio, compared.peak_ratio_low, compared.peak_ratio_high
-        else:
-            ratio, low, high = compared.speedup, compared.speedup_low, compared.speedup_high
-        interval = "too few to tell" if low is None or high is None else f"{low:.3f}x to {high:.3f}x"
-        return f"{ratio:.3f}x ({interval})"
-
-    def _find_best(self) -> Trial | None:
-        """Return what is worth most of what may be the answer by its trial and its rounds."""
-        if self._aim is None or self._facts is None:
-            return None
-        return next(iter(feasible_trials(self._trials, self._facts, self._aim, self._repeats)), None)
 
     def _figure(self, measurement: Measurement) -> str:
         """Return what the objective goes by."""

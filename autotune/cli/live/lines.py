@@ -54,6 +54,11 @@ def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpe
         )
 
 
+def told_outcome(outcome: Outcome) -> str:
+    """Return what a run came to: its figures, or its failure."""
+    return format_measured(outcome.measurement) if isinstance(outcome, Measured) else told_failure(outcome)
+
+
 def told_failure(outcome: Outcome) -> str:
     """A failure: what kind, and its cause."""
     assert not isinstance(outcome, Measured)

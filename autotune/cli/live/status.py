@@ -29,7 +29,7 @@ class Activity:
         ends_at_s: The end of the time budget.
         began_s: The start of the study.
         stage: The stage of the study, empty before the first.
-        figure: The best so far: of the search its samples/s or its memory, of the rounds its ratio to the script.
+        figure: The samples/s, or the memory, of the best so far.
         doing: The work of each device by its index; None stands for the device that the script takes.
         doing_since_s: The time since which the script is being started or described; None if it is neither.
         forecast_ends_at_s: The latest end of the search by its own forecast; None without one.
