@@ -50,9 +50,9 @@ def audit(
     else:
         console = make_console(stderr=False)
         first, *rest = audit_sentences(found)
-        console.print(f"\n{first}", soft_wrap=True, markup=False)
+        console.say(f"\n{first}")
         for sentence in rest:
-            console.print(sentence, soft_wrap=True, markup=False)
+            console.say(sentence)
         console.print()
         print_rows(console, audit_rows(found))
         for table in (region_table(found), holder_table(found)):
@@ -60,10 +60,10 @@ def audit(
                 console.print()
                 print_table(console, table)
         for note in found.notes:
-            console.print(f"note: {note}", soft_wrap=True, markup=False)
+            console.say(f"note: {note}")
         target = ("-m", spec.module) if spec.module else (as_operand(str(script)),)
         words = ("autotune", "run", *target, *(("--", *spec.arguments) if spec.arguments else ()))
-        console.print(f"\nWhat recomputing other parts would bring: {shell_line(words)}", soft_wrap=True, markup=False)
+        console.say(f"\nWhat recomputing other parts would bring: {shell_line(words)}")
     if interrupted.finish.is_set():
         raise typer.Exit(130)
 

@@ -78,7 +78,7 @@ def install(
     began = time.monotonic()
 
     def say(step: str) -> None:
-        console.print(f"{format_duration(time.monotonic() - began):>6}  {step}", markup=False, soft_wrap=True)
+        console.say(f"{format_duration(time.monotonic() - began):>6}  {step}")
 
     found = install_engine(python=python, on_step=say)
     say("done")

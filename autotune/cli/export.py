@@ -79,17 +79,16 @@ def export(
 
     if kind is not None and to is not None:
         raise UsageError("--as writes a file, and --to sends a study", hint="leave one of the two out")
-    if rounds is not None and kind is None:
-        raise UsageError("--rounds goes with --as", hint="name what to write: --as torch")
+    for option, is_given, needed, other in (
+        ("--rounds", rounds is not None, kind, "--as torch"),
+        ("--nearest", nearest, kind, "--as torch"),
+        ("--with-bundle", with_bundle, to, "--to mlflow"),
+    ):
+        if is_given and needed is None:
+            raise UsageError(f"{option} goes with {other.split()[0]}", hint=f"add {other}, or leave {option} out")
     if to is not None:
         _send(study, to, output=output, trial=trial, with_bundle=with_bundle, storage=storage, json=json)
         return
-    if with_bundle:
-        raise UsageError(
-            "--with-bundle sends the bundle to a tracker", hint="name it: --to mlflow or --to wandb; or leave it out"
-        )
-    if nearest and kind is None:
-        raise UsageError("--nearest goes with --as", hint="name what to write: --as torch")
     if kind is not None:
         _take_home(study, kind, output, trial=trial, nearest=nearest, rounds=rounds or 2, storage=storage, json=json)
         return
@@ -166,7 +165,7 @@ def _take_home(
             text = f"  {format_measured(outcome.measurement)}"
         elif outcome is not None:
             text = f"  failed: {first_line(outcome.cause)}"
-        console.print(text, markup=False, soft_wrap=True)
+        console.say(text)
 
     with interruption() as interrupted:
         taken = pipeline.take_home(
@@ -197,15 +196,13 @@ def _take_home(
         )
         return
     what = "the nearest that can be said" if said.refusals else "the setting"
-    console.print(
-        f"{printable(str(path))} says {what}, {words}; it was measured and proven.", markup=False, soft_wrap=True
-    )
-    console.print(f"To use it: {exporter.usage}.", markup=False, soft_wrap=True)
+    console.say(f"{printable(str(path))} says {what}, {words}; it was measured and proven.")
+    console.say(f"To use it: {exporter.usage}.")
     for refusal in said.refusals:
-        console.print(f"Not said: {refusal}.", markup=False, soft_wrap=True)
+        console.say(f"Not said: {refusal}.")
     named = {"Your script": shown.script, "autotune launch": shown.setting, "This file": shown.file}
     print_rows(console, [(name, format_figures(one)) for name, one in named.items() if one is not None])
-    console.print(shown.proof.statement, markup=False, soft_wrap=True)
+    console.say(shown.proof.statement)
     typer.echo(os.fsencode(path))  # for a shell, so as it is
 
 

@@ -174,7 +174,7 @@ def gate(
         )
     print_changes(console, launcher.changes)
     if found is None:
-        console.print("Stopped before the rounds told: there is no answer.", markup=False, soft_wrap=True)
+        console.say("Stopped before the rounds told: there is no answer.")
         raise typer.Exit(130)
     if json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
@@ -190,10 +190,10 @@ def gate(
             _write(render(found, name), file)
     if update_baseline and baseline is not None:
         if why_not := why_no_baseline(found):
-            console.print(f"The baseline stays as it was: {why_not}.", markup=False, soft_wrap=True)
+            console.say(f"The baseline stays as it was: {why_not}.")
         else:
             write_baseline(Path(baseline), new_baseline(found, key, spec, before))
-            console.print(f"Baseline written to {baseline}", markup=False, soft_wrap=True)
+            console.say(f"Baseline written to {baseline}")
     if EXITS[found.answer]:
         raise typer.Exit(EXITS[found.answer])
 
@@ -305,10 +305,10 @@ def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bo
 
     if outcome is None:
         if graphs_only:
-            console.print(f"describing {_TOLD[name]}", markup=False, soft_wrap=True)
+            console.say(f"describing {_TOLD[name]}")
         return
     figures = format_measured(outcome.measurement) if isinstance(outcome, Measured) else first_line(outcome.cause)
-    console.print(f"round {number + 1:2}  {name:8} {figures}", markup=False, soft_wrap=True)
+    console.say(f"round {number + 1:2}  {name:8} {figures}")
 
 
 def _write(text: str, file: Path) -> None:
@@ -334,7 +334,7 @@ def _summarize(found: Gate, name: str, console: Any) -> None:
             opened.write(render_markdown(found, name))
     except OSError as error:
         told = f"The answer is not in the job's summary, {summary!r}: {error.strerror}."
-        console.print(told, markup=False, soft_wrap=True)
+        console.say(told)
 
 
 def _keep(past: PastGate, storage: str, console: Any) -> None:
@@ -347,7 +347,7 @@ def _keep(past: PastGate, storage: str, console: Any) -> None:
         with open_store(prepare_storage(storage)) as store:
             store.add_gate(past)
     except AutotuneError as error:
-        console.print(f"The answer is not kept for --history: {error}", markup=False, soft_wrap=True)
+        console.say(f"The answer is not kept for --history: {error}")
 
 
 def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:

@@ -218,13 +218,13 @@ def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path |
     if before.facts is not None:
         keep_to_kind(launcher, before.facts.environment)
     again = ", resumed" if known else ""
-    console.print(f"Study {study.name} in {storage}{again}", markup=False, soft_wrap=True)
+    console.say(f"Study {study.name} in {storage}{again}")
     with interruption() as interrupted, Display(console, study.spec, interrupted, known=known) as display:
         record = pipeline.tune(study, launcher=launcher, watcher=display, interruption=interrupted, runs=runs)
     print_changes(console, launcher.changes)
     go_on = how_to_go_on(record, storage, is_interrupted=interrupted.finish.is_set())
     if interrupted.cancel.is_set():
-        console.print(go_on, markup=False, soft_wrap=True)
+        console.say(go_on)
         raise typer.Exit(130)
     has_winner = record.verdict is not None and record.verdict.winner is not None
     if has_winner:
@@ -233,9 +233,9 @@ def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path |
     answer = "" if record.verdict is None else record.verdict.kind_of_answer
     if not answer:
         elsewhere = f"Another process measures the finalists; its answer: autotune show {shell_word(study.name)}"
-        results.print(elsewhere, markup=False, soft_wrap=True)
+        results.say(elsewhere)
     elif interrupted.finish.is_set() or answer == "undecided" or (record.verdict and record.verdict.needed_s):
-        console.print(go_on, markup=False, soft_wrap=True)
+        console.say(go_on)
     if json:
         command = how_to_launch(record, directory) if has_winner else None
         print_json(to_json(build_report(record, bundle=str(directory) if has_winner else None, command=command)))

@@ -80,27 +80,25 @@ class Settings:
         """
         names = {name: tuple(settable(command)) for name, command in commands.items()}
         for command, table in self.own.items():
-            self._check_keys(table, names[command], f" of `autotune {command}`", f"autotune config {command}")
-        for command in names.keys() & self.shared.keys():
-            shown = f"[{command}]" if self.file and self.file.name == _OWN_FILE else f"[tool.autotune.{command}]"
-            raise UsageError(f"{self.title}: {command!r} is a command, no option", hint=f"write a table: {shown}")
+            for key in table:
+                self._check_key(key, names[command], f" of `autotune {command}`", command)
+        everywhere = sorted({one for each in names.values() for one in each})
         for key, value in self.shared.items():
+            if key in names:
+                head = f"[{key}]" if self.file and self.file.name == _OWN_FILE else f"[tool.autotune.{key}]"
+                raise UsageError(f"{self.title}: {key!r} is a command, no option", hint=f"write a table: {head}")
             if isinstance(value, Mapping):
                 near = did_you_mean(key, names) or "autotune --help"
                 raise UsageError(f"{self.title}: there is no command {key!r} to have a table", hint=near)
-        self._check_keys(
-            self.shared, sorted({one for each in names.values() for one in each}), "", "autotune config run"
-        )
+            self._check_key(key, everywhere, "", "run")
 
-    def _check_keys(self, table: Mapping[str, Any], known: Sequence[str], of: str, listed: str) -> None:
-        for key in table:
-            if key in _ONE_CALL:
-                raise UsageError(
-                    f"{self.title}: {key!r} is for one call, not for a project", hint=f"leave it out, and type --{key}"
-                )
-            if key not in known:
-                near = did_you_mean(key, known) or f"`{listed}` lists them"
-                raise UsageError(f"{self.title}: {key!r} is no option{of}", hint=near)
+    def _check_key(self, key: str, known: Sequence[str], of: str, listed: str) -> None:
+        if key in _ONE_CALL:
+            hint = f"leave it out, and type --{key}"
+            raise UsageError(f"{self.title}: {key!r} is for one call, not for a project", hint=hint)
+        if key not in known:
+            near = did_you_mean(key, known) or f"`autotune config {listed}` lists them"
+            raise UsageError(f"{self.title}: {key!r} is no option{of}", hint=near)
 
     def _typed(self, key: str, value: Any, option: Any) -> Any:
         if option.is_flag:

@@ -41,7 +41,7 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
         return
     console = make_console(stderr=False)
     if not records:
-        console.print(f"No studies in {storage} yet: `autotune run train.py` makes one.", markup=False, soft_wrap=True)
+        console.say(f"No studies in {storage} yet: `autotune run train.py` makes one.")
         return
     print_table(
         console,

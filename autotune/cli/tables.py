@@ -22,8 +22,12 @@ _MOST_OPERATORS = 6
 _LOG_WIDTH = 160
 
 
-class _Console(Console):
+class PlainConsole(Console):
     """A console whose reader may go away, as `tee` does at Ctrl-C: what it would have read is not worth failing for."""
+
+    def say(self, text: str, *, style: str = "") -> None:
+        """Print a sentence as it is, on one line."""
+        self.print(Text(text, style=style), soft_wrap=True)
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
@@ -31,10 +35,10 @@ class _Console(Console):
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.file.fileno())
 
 
-def make_console(*, stderr: bool = True) -> Console:
+def make_console(*, stderr: bool = True) -> PlainConsole:
     """A console on standard error (or output); no colour when it is no terminal or NO_COLOR is set."""
     plain = bool(os.environ.get("NO_COLOR"))  # rich alone would leave bold and dim
-    console = _Console(stderr=stderr, highlight=False, soft_wrap=False, color_system=None if plain else "auto")
+    console = PlainConsole(stderr=stderr, highlight=False, soft_wrap=False, color_system=None if plain else "auto")
     if not console.is_terminal:
         # A log has no width of its own: sentences stay on one line, and tables must not be squeezed into 80 columns.
         console.width, console.soft_wrap = _LOG_WIDTH, True

@@ -58,7 +58,7 @@ def verify(
             launcher=launcher,
             cancel=interrupted.finish,
             runs=runs,
-            began=lambda what: console.print(what, markup=False, soft_wrap=True),
+            began=console.say,
         )
     print_changes(console, launcher.changes)
     if proof is None:
