@@ -14,6 +14,7 @@ from ..records.printable import printable
 from ..trackers.sending import TRACKERS
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, chosen_from
+from .show import find_trial
 
 if TYPE_CHECKING:
     from ..records.configuration import Configuration
@@ -111,11 +112,7 @@ def _chosen(record: StudyRecord, trial: int | None) -> Configuration | None:
 
     if trial is None:
         return None
-    found = next((one for one in record.shown if one.number == trial), None)
-    if found is None:
-        raise UsageError(
-            f"study {record.name!r} has no trial {trial}", hint=f"`autotune show {shell_word(record.name)}` lists them"
-        )
+    found = find_trial(record, trial)
     if found.measured is None:
         raise UsageError(
             f"trial {trial} was not measured, so it is no setting to run",

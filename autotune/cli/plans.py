@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..formats.table import PlanTable
-    from ..records.matrix import PhaseMemory
 
 
 _MOST_PHASES = 16
@@ -31,7 +30,8 @@ def plans(
     from ..errors import UsageError
     from ..formats.log import read_log
     from ..records.codec import to_json
-    from .tables import make_console
+    from ..report.tables import matrix_table
+    from .tables import make_console, print_table
 
     read = read_log(log)
     if not read.tables and not read.memory_matrix:
@@ -46,7 +46,8 @@ def plans(
     console = make_console(stderr=False)
     for table in read.tables:
         _print_plans(console, table)
-    _print_matrix(console, read.memory_matrix)
+    if read.memory_matrix:
+        print_table(console, matrix_table(read.memory_matrix), most=_MOST_PHASES)
 
 
 app = make_app(plans)
@@ -106,19 +107,3 @@ def _print_plans(console: Console, table: PlanTable) -> None:
     for line in filter(None, [asked, f"with {sizes}; savings of several plans cannot be summed" if sizes else ""]):
         console.print(Text(printable(line), style="dim"))
     console.print()
-
-
-def _print_matrix(console: Console, matrix: tuple[PhaseMemory, ...]) -> None:
-    from ..records.units import format_bytes
-    from ..report.tables import Table
-    from .tables import print_table
-
-    if not matrix:
-        return
-    columns = ("Rank", "Step", "Phase", "Allocated", "Highest", "Cached", "Inactive", "Parameters", "Gradients")
-    rows = []
-    for row in matrix:
-        sizes = (row.allocated, row.max_allocated, row.cached, row.inactive, row.parameters, row.gradients)
-        told = ("" if size is None else format_bytes(size) for size in sizes)
-        rows.append((str(row.rank), str(row.step), row.phase.replace("_", " "), *told))
-    print_table(console, Table(columns, tuple(rows), frozenset({0, 1, *range(3, 9)})), most=_MOST_PHASES)

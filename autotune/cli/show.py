@@ -13,7 +13,7 @@ from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument
 
 if TYPE_CHECKING:
     from ..records.measurement import Measurement
-    from ..records.study import StudyRecord
+    from ..records.study import StudyRecord, Trial
     from ..report.record import Report
 
 
@@ -68,10 +68,20 @@ def _show_study(record: StudyRecord, report: Report) -> None:
     print_summary(console, record, None)
 
 
+def find_trial(record: StudyRecord, number: int) -> Trial:
+    """Return the trial that people know by a number; UsageError where there is none."""
+    from ..errors import UsageError
+
+    found = next((trial for trial in record.shown if trial.number == number), None)
+    if found is None:
+        numbers = ", ".join(str(trial.number) for trial in record.shown) or "none"
+        raise UsageError(f"study {record.name!r} has no trial {number}", hint=f"it has {numbers}")
+    return found
+
+
 def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     from rich.text import Text
 
-    from ..errors import UsageError
     from ..launch.logs import log_tail
     from ..records.codec import to_json
     from ..records.outcome import Measured
@@ -79,10 +89,7 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     from ..records.words import brief_words, cut_names
     from .tables import make_console, print_rows
 
-    found = next((trial for trial in record.shown if trial.number == number), None)
-    if found is None:
-        numbers = ", ".join(str(trial.number) for trial in record.shown) or "none"
-        raise UsageError(f"study {record.name!r} has no trial {number}", hint=f"it has {numbers}")
+    found = find_trial(record, number)
     if json:
         print_json(to_json(found))
         return

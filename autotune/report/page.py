@@ -73,7 +73,7 @@ def page_values(report: Report) -> dict[str, Any]:
         "narrow_steps": draw_steps(report, width=400.0),
         "peak": sentences.peak_sentence(report),
         "model_notes": sentences.model_sentences(report),
-        "matrix": tables.matrix_table(report),
+        "matrix": tables.matrix_table(report.memory_matrix),
         "moments": tables.moment_table(report),
         "operators": tables.operator_table(report),
         "conversions": tables.conversion_table(report),

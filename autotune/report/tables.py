@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..records.engines import Target
 from ..records.facts import OptimizerFacts, PrecisionFacts
 from ..records.figures import format_rate
 from ..records.fit import Fit, format_chance
+from ..records.matrix import PhaseMemory
 from ..records.proof import GROUPS, GroupDifference, Proof, difference_of
 from ..records.study import Found
 from ..records.units import format_bytes, format_duration, format_ratio, format_share
@@ -111,15 +112,20 @@ def rest_words(described: DescribedScript) -> str:
     return f"{'' if is_told_apart else 'activations, '}Python, libraries, contexts, caches, operators at work"
 
 
-def matrix_table(described: DescribedScript) -> Table:
-    """The memory at each phase of the steps that were looked at; a peak is the highest since the row before."""
-    rows = tuple(
-        (str(row.step), row.phase.replace("_", " "), *("" if size is None else format_bytes(size) for size in sizes))
-        for row in described.memory_matrix
-        for sizes in [(row.peak, row.allocated, row.cached, row.inactive, row.parameters, row.gradients, row.buffers)]
-    )
-    columns = ("Step", "Phase", "Peak", "Allocated", "Cached", "Inactive", "Parameters", "Gradients", "Buffers")
-    return Table(columns, rows, frozenset({0, *range(2, 9)}))
+def matrix_table(matrix: Sequence[PhaseMemory]) -> Table:
+    """The memory at each phase of steps, without columns that are empty; a peak is the highest since the row before."""
+    columns: dict[str, list[str]] = {
+        "Rank": [str(row.rank) if any(other.rank for other in matrix) else "" for row in matrix],
+        "Step": [str(row.step) for row in matrix],
+        "Phase": [row.phase.replace("_", " ") for row in matrix],
+    }
+    most = "max_allocated" if all(row.peak is None for row in matrix) else "peak"
+    for name in (most, "allocated", "cached", "inactive", "parameters", "gradients", "buffers"):
+        sizes = [getattr(row, name) for row in matrix]
+        columns[name.replace("_", " ").capitalize()] = ["" if size is None else format_bytes(size) for size in sizes]
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    numeric = frozenset(place for place, name in enumerate(shown) if name != "Phase")
+    return Table(tuple(shown), tuple(zip(*shown.values(), strict=True)), numeric)
 
 
 def moment_table(described: DescribedScript) -> Table:
