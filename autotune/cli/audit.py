@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import typer
 
+from ..errors import UsageError
+from ..records.codec import to_json
+from ..records.command import as_operand, shell_line
+from ..records.engines import ENGINES
 from ..records.study import StudySpec
 from . import options
 from .command import make_app, print_json
@@ -25,10 +29,6 @@ def audit(
 ) -> None:
     """Run a script for a few steps, and tell what its own checkpointing, offloading and compiling save and cost."""
     from .. import pipeline
-    from ..errors import UsageError
-    from ..records.codec import to_json
-    from ..records.command import as_operand, shell_line
-    from ..records.engines import ENGINES
     from ..report.audit import audit_rows, audit_sentences, holder_table, region_table
     from ..verdict.auditing import judge_audit
     from .interruption import interruption

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from ..errors import UsageError
 from .command import make_app
 from .options import DEFAULT_STORAGE, StorageOption
 
@@ -42,7 +43,6 @@ def dashboard(
     """
     import secrets
 
-    from ..errors import UsageError
     from ..store.opening import open_store
     from .places import prepare_storage, shown_storage
 

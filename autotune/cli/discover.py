@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from ..records.codec import to_json
 from ..records.study import StudySpec
 from . import options
 from .command import make_app, print_json
@@ -33,7 +34,6 @@ def discover(
 ) -> None:
     """Run a script for a few steps and list what it could recompute, with what each plan saves and costs."""
     from .. import pipeline
-    from ..records.codec import to_json
     from ..report.build import describe_facts
     from ..tuning.budget import Budget
     from ..tuning.context import memory_of

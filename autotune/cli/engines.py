@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
+from ..errors import UsageError
 from ..machine.environments import OWN_ENGINE
+from ..records.codec import to_json
+from ..records.units import format_duration
 from .command import EXIT_CODES, add_command, print_json
 from .options import CheckedPythonOption, JsonOption, parse_python, parsed_by
 
@@ -26,7 +29,6 @@ def engines(context: typer.Context, python: CheckedPythonOption = None, json: Js
         return
     from ..machine.engines import list_engines
     from ..machine.interpreter import find_interpreter
-    from ..records.codec import to_json
     from .tables import make_console, print_rows
 
     states = list_engines(find_interpreter(python))
@@ -62,10 +64,8 @@ def install(
     """
     import time
 
-    from ..errors import UsageError
     from ..machine.host import check_platform
     from ..machine.install import install_engine
-    from ..records.units import format_duration
     from .tables import make_console
 
     check_platform()

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import UsageError
 from ..export.exporters import EXPORTERS
+from ..records.codec import to_json
 from ..records.command import shell_word
-from ..records.printable import printable
+from ..records.figures import format_figures, format_measured
+from ..records.outcome import Measured, Outcome
+from ..records.printable import first_line, printable
+from ..records.words import setting_words
 from ..trackers.sending import TRACKERS
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, chosen_from
@@ -73,7 +78,6 @@ def export(
     setting as plain code, or as a framework's arguments.
     """
     from .. import pipeline
-    from ..errors import UsageError
     from ..store.opening import open_store
     from .places import bundle_of, known_storage
     from .summary import how_to_launch
@@ -108,8 +112,6 @@ def export(
 
 def _chosen(record: StudyRecord, trial: int | None) -> Configuration | None:
     """The setting of a trial; None where none was named."""
-    from ..errors import UsageError
-
     if trial is None:
         return None
     found = find_trial(record, trial)
@@ -134,11 +136,6 @@ def _take_home(
 ) -> None:
     from .. import pipeline
     from ..export.variables import allowed
-    from ..records.codec import to_json
-    from ..records.figures import format_figures, format_measured
-    from ..records.outcome import Measured, Outcome
-    from ..records.printable import first_line
-    from ..records.words import setting_words
     from ..store.opening import open_store
     from .interruption import interruption
     from .local_launcher import make_launcher
@@ -207,7 +204,6 @@ def _send(
     study: str, to: str, *, output: Path | None, trial: int | None, with_bundle: bool, storage: str, json: bool
 ) -> None:
     from .. import pipeline
-    from ..errors import UsageError
     from ..store.opening import open_store
     from .places import known_storage, logs_of
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from ..records.codec import to_json
 from ..records.engines import ENGINES
 from ..records.study import StudySpec
 from . import options
@@ -31,7 +32,6 @@ def fit(
 ) -> None:
     """Run a script for a few steps, and tell from that which batch sizes should fit, and with which plans."""
     from .. import pipeline
-    from ..records.codec import to_json
     from ..report.build import describe_facts
     from ..report.sentences import fit_sentence
     from ..report.tables import fit_table

@@ -11,11 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import AutotuneError, RunError, UsageError
+from ..records.chosen import choice_settings
+from ..records.codec import to_json
 from ..records.command import as_operand, shell_word
+from ..records.figures import format_measured
 from ..records.gate import Gate, GateAnswer, GateBaseline, PastGate, Reference
+from ..records.outcome import Measured
 from ..records.printable import first_line, printable
 from ..records.study import StudySpec
-from ..records.units import parse_duration, parse_share
+from ..records.units import format_share, parse_duration, parse_share
 from . import options
 from .command import make_app, print_json
 from .settings import names_file
@@ -129,9 +134,6 @@ def gate(
     from ..gate.markdown import render_markdown
     from ..gate.weighing import Allowed
     from ..machine.host import check_platform
-    from ..records.chosen import choice_settings
-    from ..records.codec import to_json
-    from ..records.gate import PastGate
     from .interruption import interruption
     from .local_launcher import prepare_one_run
     from .spec import spec_of
@@ -200,10 +202,8 @@ def gate(
 
 def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | None, files: Iterable[Path]) -> None:
     """UsageError where options do not go together."""
-    from ..errors import UsageError
     from ..gate.baseline import LEAST_ROUNDS
     from ..gate.weighing import LEAST_ALLOWED
-    from ..records.units import format_share
 
     updates, graphs_only, baseline = given["update_baseline"], given["graphs_only"], given["baseline"]
     if updates and baseline is None:
@@ -243,7 +243,6 @@ def _is_file(spec: StudySpec, *, is_module: bool) -> bool:
 
 
 def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
-    from ..errors import UsageError
     from .spec import find_script
 
     if Path(path).suffix != Path(spec.script).suffix:
@@ -257,7 +256,6 @@ def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
 
 def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: bool) -> GateBaseline | None:
     """Return what the bundle's setting came to before: by a file, by a study's rounds, or by the bundle itself."""
-    from ..errors import UsageError
     from ..export.stack import build_stack
     from ..gate.baseline import baseline_of_bundle, read_baseline
     from ..store.opening import open_store
@@ -281,8 +279,6 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
 
 def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, graphs_only: bool) -> None:
     """UsageError where there is nothing to hold against."""
-    from ..errors import UsageError
-
     if other is not None:
         return
     if graphs_only and (before is None or before.graph is None):
@@ -300,9 +296,6 @@ def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, gra
 
 def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bool) -> None:
     """Say what is measured now, and what a round came to."""
-    from ..records.figures import format_measured
-    from ..records.outcome import Measured
-
     if outcome is None:
         if graphs_only:
             console.say(f"describing {_TOLD[name]}")
@@ -312,7 +305,6 @@ def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bo
 
 
 def _write(text: str, file: Path) -> None:
-    from ..errors import RunError
 
     try:
         file.write_text(text, encoding="utf-8")
@@ -339,7 +331,6 @@ def _summarize(found: Gate, name: str, console: Any) -> None:
 
 def _keep(past: PastGate, storage: str, console: Any) -> None:
     """Keep the answer for `--history`; it has been told by now, so its exit code holds even if it cannot be kept."""
-    from ..errors import AutotuneError
     from ..store.opening import open_store
     from .places import prepare_storage
 
@@ -351,7 +342,6 @@ def _keep(past: PastGate, storage: str, console: Any) -> None:
 
 
 def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
-    from ..records.codec import to_json
     from ..report.gates import gate_table
     from ..store.opening import open_store
     from .places import known_storage

@@ -10,6 +10,11 @@ from typing import Annotated
 
 import typer
 
+from ..errors import RunError
+from ..records.codec import dumps
+from ..records.engines import ENGINES
+from ..records.printable import printable
+from ..records.stale import REFUSED_STATUS, mismatches, refusal_text
 from . import options
 from .command import make_app
 
@@ -34,17 +39,12 @@ def launch(
     """Run a script to its own end with a bundle's setting applied; output and exit status are the script's own."""
     import tempfile
 
-    from ..errors import RunError
     from ..export.bundle import read_bundle
     from ..launch.process import worker_command
     from ..launch.requests import launch_request
     from ..machine.environments import engine_interpreter
     from ..machine.host import check_platform
     from ..machine.interpreter import check_worker_python, worker_of
-    from ..records.codec import dumps
-    from ..records.engines import ENGINES
-    from ..records.printable import printable
-    from ..records.stale import REFUSED_STATUS, mismatches, refusal_text
     from ..worker.refusal import note_once, tell_refusal
     from .spec import find_script, target_arguments
 

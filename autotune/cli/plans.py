@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import UsageError
+from ..records.codec import to_json
+from ..records.printable import printable
+from ..records.units import format_bytes
 from .command import make_app, print_json
 from .options import JsonOption
 
@@ -27,9 +31,7 @@ def plans(
 
     The plan tables of all releases since 1.13 are read. `autotune run SCRIPT --plans-from LOGFILE` starts from them.
     """
-    from ..errors import UsageError
     from ..formats.log import read_log
-    from ..records.codec import to_json
     from ..report.tables import matrix_table
     from .tables import make_console, print_table
 
@@ -79,8 +81,6 @@ def _document(table: PlanTable) -> dict[str, Any]:
 def _print_plans(console: Console, table: PlanTable) -> None:
     from rich.text import Text
 
-    from ..records.printable import printable
-    from ..records.units import format_bytes
     from ..report.tables import Table
     from .tables import print_table
 

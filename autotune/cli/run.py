@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..errors import StorageError
+from ..records.codec import to_json
 from ..records.command import shell_word
 from ..records.objective import Goal, Objective
 from ..records.study import Sampler, StudySpec
@@ -178,8 +180,6 @@ app = make_app(run)
 
 def _create(store: Store, name: str, spec: StudySpec) -> Study | None:
     """Make a study, or give None where there is one of that name, be it that the same command has just made it."""
-    from ..errors import StorageError
-
     if name in store:
         return None
     try:
@@ -198,7 +198,6 @@ def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path |
     """
     from .. import pipeline
     from ..export.bundle import check_target
-    from ..records.codec import to_json
     from ..report.build import build_report
     from .cluster import keep_to_kind
     from .interruption import interruption

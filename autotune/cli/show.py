@@ -8,6 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..errors import UsageError
+from ..records.codec import to_json
+from ..records.conditions import conditions_words
+from ..records.figures import format_rate
+from ..records.measurement import median_interval
+from ..records.outcome import Measured
+from ..records.printable import printable
+from ..records.units import format_bytes, format_duration
+from ..records.words import brief_words, cut_names
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument
 
@@ -26,7 +35,6 @@ def show(
     json: JsonOption = False,
 ) -> None:
     """Show a study: its answer, plan table and trials."""
-    from ..records.codec import to_json
     from ..report.build import build_report
     from ..store.opening import open_store
     from .places import known_storage
@@ -70,8 +78,6 @@ def _show_study(record: StudyRecord, report: Report) -> None:
 
 def find_trial(record: StudyRecord, number: int) -> Trial:
     """Return the trial that people know by a number; UsageError where there is none."""
-    from ..errors import UsageError
-
     found = next((trial for trial in record.shown if trial.number == number), None)
     if found is None:
         numbers = ", ".join(str(trial.number) for trial in record.shown) or "none"
@@ -83,10 +89,6 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     from rich.text import Text
 
     from ..launch.logs import log_tail
-    from ..records.codec import to_json
-    from ..records.outcome import Measured
-    from ..records.printable import printable
-    from ..records.words import brief_words, cut_names
     from .tables import make_console, print_rows
 
     found = find_trial(record, number)
@@ -115,11 +117,6 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
 
 def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
     """The figures of a trial for people; ``--json`` has every step."""
-    from ..records.conditions import conditions_words
-    from ..records.figures import format_rate
-    from ..records.measurement import median_interval
-    from ..records.units import format_bytes, format_duration
-
     rate_low, rate_high = measurement.samples_per_s_interval
     low, high = median_interval(measurement.step_times_s)
     times = f"{format_duration(low)} to {format_duration(high)}, {len(measurement.step_times_s)} steps"

@@ -6,6 +6,9 @@ import sys
 
 import typer
 
+from ..records.codec import to_json
+from ..records.printable import printable
+from ..records.stale import mismatches
 from . import options
 from .command import make_app, print_json
 
@@ -33,9 +36,6 @@ def verify(
     from .. import pipeline
     from ..export.bundle import read_bundle
     from ..machine.host import check_platform
-    from ..records.codec import to_json
-    from ..records.printable import printable
-    from ..records.stale import mismatches
     from ..report.tables import proof_table
     from .interruption import interruption
     from .local_launcher import prepare_one_run
