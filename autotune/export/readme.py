@@ -10,7 +10,7 @@ from ..records.chosen import choices_of, converted_by, made_choices
 from ..records.command import launch_command, shell_word
 from ..records.configuration import keeps_batch_size
 from ..records.engines import ENGINES, PLAIN_ENGINES
-from ..records.figures import format_count, format_figures
+from ..records.figures import format_figures, global_batch_sentences
 from ..records.printable import printable
 from ..records.sources import script_title
 from ..records.stack import Stack
@@ -100,40 +100,12 @@ def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
 
 
 def _batch(stack: Stack) -> Iterator[str]:
-    own, seen, kept = stack.script_batch_size, stack.accumulation, stack.accumulation_for_same_global_batch
-    if own is None:
-        taken = f"{_micro_batches(seen)} per optimizer step in each process"
-        yield wrapped(f"The script's own batch size is not known. It was seen to take {taken}.")
-        return
-    now, set_to = stack.batch_size or own, stack.accumulation_set
-    yield wrapped(
-        f"Your script takes {_micro_batches(seen)} of {own} = {own * seen:g} samples per optimizer step in each "
-        "process; times the number of processes, that is its global batch."
-    )
-    if now == own:
-        yield wrapped("This setting leaves that as it is.")
-        return
-    same = "the global batch stays the same" if set_to else "the global batch is not the same"
-    taken = f"{_micro_batches(set_to or seen)} of {now} = {now * (set_to or seen):g} samples"
-    yield wrapped(f"This setting takes {taken}: {same}.{'' if set_to else _epoch(stack)}")
-    if not set_to and kept is None:
-        yield wrapped(
-            f"No whole number of micro-batches of {now} makes {own * seen:g} samples, so your global batch cannot be "
-            "kept exactly. A larger global batch usually wants another learning rate; autotune did not change it."
-        )
-    elif not set_to and kept is not None:
-        yield wrapped(
-            f"To keep your global batch, accumulate gradients over {_micro_batches(kept)} instead of {seen:g}. "
-            "autotune did not change the script's accumulation or its learning rate."
-        )
-
-
-def _epoch(stack: Stack) -> str:
+    own, kept = stack.script_batch_size, stack.accumulation_for_same_global_batch
     before, after = stack.script_global_batch, stack.global_batch
-    if before is None or after is None or not before.steps_per_epoch or not after.steps_per_epoch:
-        return ""
-    steps = f"{format_count(before.steps_per_epoch)} to {format_count(after.steps_per_epoch)}"
-    return f" An epoch goes from {steps} optimizer steps."
+    said = global_batch_sentences(stack.batch_size, own, before, after, kept)
+    yield wrapped(" ".join(said) or "This setting leaves your batch size and accumulation as they are.")
+    if said and not stack.accumulation_set:
+        yield wrapped("autotune changed neither the script's accumulation nor its learning rate.")
 
 
 def _by_hand(stack: Stack) -> Iterator[str]:
@@ -141,7 +113,7 @@ def _by_hand(stack: Stack) -> Iterator[str]:
     if not keeps_batch_size(stack.batch_size, stack.script_batch_size):
         steps.append(f"Set the script's batch size to {stack.batch_size} per process.")
     if stack.accumulation_set:
-        steps.append(f"Have it accumulate gradients over {_micro_batches(stack.accumulation_set)} per optimizer step.")
+        steps.append(f"Have it accumulate gradients over {stack.accumulation_set} micro-batches per optimizer step.")
     engine = ENGINES[stack.engine]
     steps += dict.fromkeys(step for choice in _made(stack) if (step := choice.by_hand.format(ENV_SH_NAME)))
     if engine.by_hand:
@@ -234,10 +206,6 @@ def _made(stack: Stack) -> list[Choice]:
     """The choices that were made, in the engine's order."""
     made = made_choices(stack.engine, stack.choices)
     return [choice for choice in choices_of(stack.engine).values() if choice in made]
-
-
-def _micro_batches(count: float) -> str:
-    return f"{count:g} micro-batch{'' if count == 1 else 'es'}"
 
 
 def _title(stack: Stack) -> str:

@@ -188,3 +188,50 @@ def accumulation_to_keep(accumulation: float, script_batch_size: int | None, bat
         return None
     kept = nearly_whole(script_batch_size * accumulation / batch_size)
     return kept if kept >= 1 and kept.is_integer() else None
+
+
+def global_batch_sentences(
+    batch_size: int, own: int | None, before: GlobalBatch | None, after: GlobalBatch | None, kept: float | None
+) -> tuple[str, ...]:
+    """Say what a setting does to the global batch; empty where it leaves the batch size alone.
+
+    Args:
+        batch_size: The setting's.
+        own: The script's, None where it is not known.
+        before: The global batch of the script, None where it is not known.
+        after: That of the setting.
+        kept: The accumulation that would keep the script's, see ``accumulation_to_keep``.
+    """
+    if keeps_batch_size(batch_size, own):
+        return ()
+    if before is None or after is None:
+        return (f"Batch size {batch_size} per process; the script's own is not known.",)
+    if before.samples == after.samples:
+        now = f"{format_count(before.samples)} samples per optimizer step, now as {_micro_batches(after)}"
+        return (f"The global batch stays {now}.",)
+    sentences = [f"The global batch changes from {_taken(before)} to {_taken(after)} samples per optimizer step."]
+    if before.steps_per_epoch and after.steps_per_epoch:
+        now, then = format_count(after.steps_per_epoch), format_count(before.steps_per_epoch)
+        sentences.append(f"An epoch has {now} instead of {then} optimizer steps.")
+    if kept is None:
+        sentences.append(
+            f"No whole number of micro-batches of {batch_size} keeps the global batch, so look at the learning rate."
+        )
+    else:
+        sentences.append(
+            f"To keep the global batch, accumulate gradients over {format_count(kept)} micro-batches instead of "
+            f"{format_count(before.accumulation)}."
+        )
+    return tuple(sentences)
+
+
+def _taken(taken: GlobalBatch) -> str:
+    """Return how many samples an optimizer step takes, and how they come together where that is not plain."""
+    is_plain = taken.accumulation == 1 and taken.num_processes == 1
+    samples = format_count(taken.samples)
+    return samples if is_plain else f"{samples} ({_micro_batches(taken)})"
+
+
+def _micro_batches(taken: GlobalBatch) -> str:
+    processes = f" in each of {taken.num_processes} processes" if taken.num_processes > 1 else ""
+    return f"{format_count(taken.accumulation)} x {format_count(taken.micro_batch)}{processes}"

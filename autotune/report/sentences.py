@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from ..records.configuration import keeps_batch_size
 from ..records.engines import Target
 from ..records.facts import ClusterFacts
-from ..records.figures import format_count
+from ..records.figures import global_batch_sentences
 from ..records.fit import LIKELY, Fit, format_chance
 from ..records.matrix import MemoryPhase, highest
 from ..records.outcome import Died, Measured, TimedOut
 from ..records.printable import first_line
-from ..records.stack import GlobalBatch
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names, joined, recomputed_words
 from .record import DescribedScript, ModelPart, Report
@@ -78,43 +76,12 @@ def rerun_words(part: ModelPart) -> str:
 
 def batch_sentences(report: Report) -> tuple[str, ...]:
     """Return what the winner does to the global batch; empty where it leaves the batch size alone."""
-    winner, own = report.winner, report.batch_size
-    if winner is None or keeps_batch_size(winner.batch_size, own) or report.target == "model":
+    winner = report.winner
+    if winner is None or report.target == "model":
         return ()
-    size = winner.batch_size
     before, after = report.global_batch.before, report.global_batch.after
-    if before is None or after is None:
-        return (f"Batch size {size} per process; the script's own is not known.",)
-    if before.samples == after.samples:
-        now = f"{format_count(before.samples)} samples per optimizer step, now as {_micro_batches(after)}"
-        return (f"The global batch stays {now}.",)
-    sentences = [f"The global batch changes from {_taken(before)} to {_taken(after)} samples per optimizer step."]
-    if before.steps_per_epoch and after.steps_per_epoch:
-        now, then = format_count(after.steps_per_epoch), format_count(before.steps_per_epoch)
-        sentences.append(f"An epoch has {now} instead of {then} optimizer steps.")
-    kept, seen = winner.accumulation_for_same_global_batch, before.accumulation
-    if kept is None:
-        sentences.append(
-            f"No whole number of micro-batches of {size} keeps the global batch, so look at the learning rate."
-        )
-    else:
-        sentences.append(
-            f"To keep the global batch, accumulate gradients over {format_count(kept)} micro-batches instead of "
-            f"{format_count(seen)}."
-        )
-    return tuple(sentences)
-
-
-def _taken(taken: GlobalBatch) -> str:
-    """Return how many samples an optimizer step takes, and how they come together where that is not plain."""
-    is_plain = taken.accumulation == 1 and taken.num_processes == 1
-    samples = format_count(taken.samples)
-    return samples if is_plain else f"{samples} ({_micro_batches(taken)})"
-
-
-def _micro_batches(taken: GlobalBatch) -> str:
-    processes = f" in each of {taken.num_processes} processes" if taken.num_processes > 1 else ""
-    return f"{format_count(taken.accumulation)} x {format_count(taken.micro_batch)}{processes}"
+    kept = winner.accumulation_for_same_global_batch
+    return global_batch_sentences(winner.batch_size or 0, report.batch_size, before, after, kept)
 
 
 def peak_sentence(described: DescribedScript) -> str:

@@ -132,19 +132,17 @@ def test_the_readme_says_how_to_keep_the_global_batch():
     assert stack.accumulation == 6.0
     assert stack.accumulation_for_same_global_batch == 2.0
     text = " ".join(render_readme(stack, "bundle", FILES).split())
-    assert "6 micro-batches of 16 = 96 samples per optimizer step" in text
+    assert "changes from 96 (6 x 16) to 288 (6 x 48) samples per optimizer step" in text
     assert "accumulate gradients over 2 micro-batches instead of 6" in text
 
 
-def test_where_the_scripts_own_batch_size_is_unknown_the_readme_says_what_was_seen():
+def test_where_the_scripts_own_batch_size_is_unknown_the_readme_says_so():
     record = study_record()
     facts = dataclasses.replace(
         record.facts, batch_size=None, baseline=dataclasses.replace(record.facts.baseline, batch_size=None)
     )
     text = render_readme(build_stack(dataclasses.replace(record, facts=facts), WINNER), "bundle", FILES)
-    assert "The script's own batch size is not known. It was seen to take 1 micro-batch per optimizer step" in " ".join(
-        text.split()
-    )
+    assert "Batch size 48 per process; the script's own is not known." in text
 
 
 def test_the_readme_says_what_is_put_into_the_arguments(stack):
@@ -177,17 +175,18 @@ def test_the_global_batch_is_told_with_its_parts_and_the_steps_of_an_epoch():
     assert stack.global_batch == GlobalBatch(48, 4.0, num_processes=2, steps_per_epoch=50.0)
     assert stack.script_global_batch.samples == 128
     text = " ".join(render_readme(stack, "bundle", FILES).split())
-    assert "takes 4 micro-batches of 48 = 192 samples: the global batch is not the same" in text
-    assert "An epoch goes from 150 to 50 optimizer steps." in text
+    now = "128 (4 x 16 in each of 2 processes) to 384 (4 x 48 in each of 2 processes)"
+    assert f"The global batch changes from {now} samples per optimizer step." in text
+    assert "An epoch has 50 instead of 150 optimizer steps." in text
 
 
 def test_a_setting_that_keeps_the_global_batch_says_what_it_accumulates():
     kept = dataclasses.replace(WINNER, batch_size=8, accumulation=12)
     record = with_baseline(samples_per_step=(96,) * 24)
     text = " ".join(render_readme(build_stack(record, kept), "bundle", FILES).split())
-    assert "takes 12 micro-batches of 8 = 96 samples: the global batch stays the same." in text
+    assert "The global batch stays 96 samples per optimizer step, now as 12 x 8." in text
     assert "Have it accumulate gradients over 12 micro-batches per optimizer step." in text
-    assert "learning rate; autotune did not change it" not in text
+    assert "learning rate" not in text.partition("How to apply it by hand")[0]
 
 
 def test_the_readme_says_that_gradients_were_compared_only_where_they_were():
