@@ -45,22 +45,13 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     if len(finalists.rows) > 1:  # all of a single one is said already
         console.print()
         print_table(console, finalists)
-    for sentence in gain_sentences(report):
+    told = (*gain_sentences(report), compiled_sentence(report), proof_sentence(report), *batch_sentences(report))
+    for sentence in filter(None, told):
         console.print(Text(sentence))
-    if offer := compiled_sentence(report):
-        console.print(Text(offer))
-    if proof := proof_sentence(report):
-        console.print(Text(proof))
-    for sentence in batch_sentences(report):
-        console.print(Text(sentence))
-    if undescribed := undescribed_sentence(report):
-        console.print(Text(undescribed, style="yellow"))
-    for sentence in _failures(record):
+    for sentence in filter(None, (undescribed_sentence(report), *_failures(record))):
         console.print(Text(sentence, style="yellow"), soft_wrap=True)
-    if spent := spent_sentence(report):
-        console.print(Text(spent))
-    if keep := keep_sentence(report):
-        console.print(Text(keep))
+    for sentence in filter(None, (spent_sentence(report), keep_sentence(report))):
+        console.print(Text(sentence))
     if bundle is not None:
         files = sorted(path.name for path in bundle.iterdir())
         console.print()

@@ -97,11 +97,9 @@ def print_facts(console: Console, described: DescribedScript) -> None:
         console.print()
     if plans.rows:
         print_table(console, plans, most=_MOST_PLANS)
-        sizes = dimensions_sentence(described)
-        if sizes:
+        if sizes := dimensions_sentence(described):
             console.print(Text(f"with {sizes}; savings of several plans cannot be summed", style="dim"))
-        calibration = calibration_sentence(described)
-        if calibration:
+        if calibration := calibration_sentence(described):
             console.print(Text(calibration, style="dim"))
     elif not described.undescribed and described.target == "script":
         console.print("No plans: nothing in this script can be recomputed.")

@@ -64,14 +64,13 @@ def session_files(stack: Stack, converted: Path | None) -> dict[str, str]:
         stack: of a model.
         converted: the converted model's file, where it was converted.
     """
-    made = made_choices(stack.engine, stack.choices)
-    session = session_of(made.items())
-    model = Path(stack.script_name).name
+    session, model = session_of(made_choices(stack.engine, stack.choices).items()), Path(stack.script_name).name
+    providers = providers_of(stack.environment.device_kind, session)
     document = {
         "version": _VERSION,
         "model": model,
         "sha256": stack.script_sha256,
-        "providers": [one if isinstance(one, str) else one[0] for one in _providers(stack, session)],
+        "providers": [one if isinstance(one, str) else one[0] for one in providers],
         "converted": _about(converted, stack),
         "batch_size": stack.batch_size,
         "arguments": list(stack.arguments),
@@ -79,12 +78,8 @@ def session_files(stack: Stack, converted: Path | None) -> dict[str, str]:
     }
     return {
         SESSION_JSON_NAME: json.dumps(document, indent=2) + "\n",
-        SESSION_PY_NAME: "\n".join([*_program(stack, model), ""]),
+        SESSION_PY_NAME: "\n".join([*_program(stack, session, model), ""]),
     }
-
-
-def _providers(stack: Stack, session: Session) -> list[str | tuple[str, dict[str, str]]]:
-    return providers_of(stack.environment.device_kind, session)
 
 
 def _about(converted: Path | None, stack: Stack) -> dict[str, object] | None:
@@ -95,12 +90,10 @@ def _about(converted: Path | None, stack: Stack) -> dict[str, object] | None:
     return {"file": CONVERTED_NAME, "sha256": digest, "max_error": stack.max_error}
 
 
-def _program(stack: Stack, model: str) -> list[str]:
-    made = made_choices(stack.engine, stack.choices)
-    session = session_of(made.items())
+def _program(stack: Stack, session: Session, model: str) -> list[str]:
     rate = "" if stack.figures is None else f", measured at {format_speed(stack.figures.samples_per_s)}"
     conversion = session.conversion
-    providers = _providers(stack, session)
+    providers = providers_of(stack.environment.device_kind, session)
     on_gpu = len(providers) > 1
     file = "sys.argv[1]" if conversion is None else f'str(pathlib.Path(__file__).with_name("{CONVERTED_NAME}"))'
     what = printable(model) + (f", converted to {conversion}," if conversion else "")

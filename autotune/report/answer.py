@@ -207,15 +207,6 @@ def keep_sentence(report: Report) -> str:
     return f"{keep} running your {report.target} as you do: the bundle holds what was measured, and changes nothing."
 
 
-def confirm_sentence(report: Report) -> str:
-    """Return what ``confirm_command`` does; empty where the answer is confirmed, or where there is none."""
-    if not confirm_command(report):
-        return ""
-    return (
-        f"Measures it again in turns with your {report.target}, until the answer is sure. Best while nothing else runs."
-    )
-
-
 def confirm_command(report: Report) -> str:
     """The command that has the answer confirmed; empty where it is, or where there is none."""
     if report.winner is None or report.verdict is None or report.verdict.is_confirmed:

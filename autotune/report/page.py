@@ -58,7 +58,6 @@ def page_values(report: Report) -> dict[str, Any]:
         "lighter": _lighter(report),
         "is_kept": answer.keep_sentence(report),
         "confirm": answer.confirm_command(report),
-        "confirming": answer.confirm_sentence(report),
         "batch": sentences.batch_sentences(report),
         "chart": draw_chart(report),
         "narrow_chart": draw_chart(report, width=400.0, height=400.0),
