@@ -136,17 +136,14 @@ def _take_home(
 ) -> None:
     from .. import pipeline
     from ..export.variables import allowed
-    from ..store.opening import open_store
     from .interruption import interruption
     from .local_launcher import make_launcher
-    from .places import known_storage, prepare_state_folder, runs_of
+    from .places import prepare_state_folder, runs_of, stored_record
     from .tables import make_console, print_changes, print_rows
 
     exporter = EXPORTERS[kind]
     path = output or Path(exporter.file_name)
-    with open_store(known_storage(storage), create=False) as store:
-        record = store.open(study).record()
-    runs = runs_of(study)
+    record, runs = stored_record(study, storage), runs_of(study)
     # As in the study, whatever this shell has: threads, say.
     found = {} if record.facts is None else record.facts.environment.variables or {}
     launcher = make_launcher(record.spec, runs, {name: at for name, at in found.items() if allowed(name, at)})

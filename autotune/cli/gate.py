@@ -258,17 +258,14 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
     """Return what the bundle's setting came to before: by a file, by a study's rounds, or by the bundle itself."""
     from ..export.stack import build_stack
     from ..gate.baseline import baseline_of_bundle, read_baseline
-    from ..store.opening import open_store
-    from .places import known_storage
+    from .places import stored_record
 
     key = read.configuration.key
     if baseline is None or (may_be_new and not Path(baseline).exists()):
         return baseline_of_bundle(read.stack, key)
     if may_be_new or names_file(baseline) or Path(baseline).is_file():
         return read_baseline(Path(baseline), key)
-    with open_store(known_storage(storage), create=False) as store:
-        record = store.open(baseline).record()
-    found = baseline_of_bundle(build_stack(record, read.configuration), key)
+    found = baseline_of_bundle(build_stack(stored_record(baseline, storage), read.configuration), key)
     if found is None:
         raise UsageError(
             f"study {baseline!r} has no rounds of the bundle's setting, {read.configuration}",

@@ -14,6 +14,7 @@ from ..records.printable import is_unicode
 from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
+    from ..records.study import StudyRecord
     from ..store.port import Store
 
 
@@ -107,6 +108,14 @@ def known_storage(url: str) -> str:
     if url == DEFAULT_STORAGE:
         _state_folder()
     return url
+
+
+def stored_record(study: str, storage: str) -> StudyRecord:
+    """Read a study; UsageError where there is no such database, or no such study in it."""
+    from ..store.opening import open_store
+
+    with open_store(known_storage(storage), create=False) as store:
+        return store.open(study).record()
 
 
 def shown_storage(store: Store, storage: str) -> str:

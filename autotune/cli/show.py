@@ -36,11 +36,9 @@ def show(
 ) -> None:
     """Show a study: its answer, plan table and trials."""
     from ..report.build import build_report
-    from ..store.opening import open_store
-    from .places import known_storage
+    from .places import stored_record
 
-    with open_store(known_storage(storage), create=False) as store:
-        record = store.open(study).record()
+    record = stored_record(study, storage)
     if trial is not None:
         _show_trial(record, trial, json=json)
         return
