@@ -181,7 +181,7 @@ def _take_home(
                 "file": str(path),
                 "setting": to_json(said.configuration),
                 "words": words,
-                "refusals": list(said.refusals),
+                "refusals": list(said.reasons),
                 "shown": to_json(shown),
             }
         )
@@ -189,8 +189,8 @@ def _take_home(
     what = "the nearest that can be said" if said.refusals else "the setting"
     console.say(f"{printable(str(path))} says {what}, {words}; it was measured and proven.")
     console.say(f"To use it: {exporter.usage}.")
-    for refusal in said.refusals:
-        console.say(f"Not said: {refusal}.")
+    for reason in said.reasons:
+        console.say(f"Not said: {reason}.")
     named = {"Your script": shown.script, "autotune launch": shown.setting, "This file": shown.file}
     print_rows(console, [(name, format_figures(one)) for name, one in named.items() if one is not None])
     console.say(shown.proof.statement)

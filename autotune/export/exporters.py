@@ -5,7 +5,7 @@ A new exporter is a module with a class that has what ``Exporter`` says, and a w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Protocol
 
@@ -17,8 +17,8 @@ from ..records.engines import ENGINES
 from ..records.facts import Facts
 from ..records.located import Located
 from ..records.plan import ALL, RECOMPUTE, Plan
-from ..records.words import cut_names, joined
-from .expressing import Expressed
+from ..records.words import joined
+from .expressing import Expressed, Refusal
 from .heading import Heading
 from .plain_code import PlainCode
 from .transformers_args import TrainerArguments
@@ -65,28 +65,19 @@ def express(exporter: Exporter, configuration: Configuration, facts: Facts, loca
     plain = replace(configuration, engine="aot", level=0, choices=kept_choices)
     if ENGINES[configuration.engine].worker != "worker" or configuration.engine == "ortmodule":
         plain = replace(plain, plans=())
-    return replace(_nearest(exporter, plain, configuration, facts, located), refusals=_by_reason(refusals))
+    return replace(_nearest(exporter, plain, configuration, facts, located), refusals=tuple(refusals))
 
 
-def _by_reason(refusals: Iterable[str]) -> tuple[str, ...]:
-    """Refusals of plans, ``plan: reason``, with what has one reason in one."""
-    plans: dict[str, list[str]] = {}
-    for refusal in refusals:
-        head, between, reason = refusal.partition(": ")
-        is_plan = bool(between) and head.count(":") == 2
-        plans.setdefault(reason if is_plan else refusal, []).extend([cut_names(head)] if is_plan else [])
-    return tuple(f"{joined(names)}: {reason}" if names else reason for reason, names in plans.items())
-
-
-def _around(configuration: Configuration, kept_choices: tuple[str, ...]) -> Iterator[str]:
+def _around(configuration: Configuration, kept_choices: tuple[str, ...]) -> Iterator[Refusal]:
     """Return what no file can express of what is around the plans."""
     if configuration.engine == "inductor":
-        yield "it is compiled by Inductor, and what is written runs in eager: `autotune launch` compiles it"
+        yield Refusal("it is compiled by Inductor, and what is written runs in eager: `autotune launch` compiles it")
     if configuration.engine == "ortmodule":
-        yield "it runs in ONNX Runtime, whose plans torch does not have: the bundle's README.txt says how it is put in"
+        why = "it runs in ONNX Runtime, whose plans torch does not have: the bundle's README.txt says how it is put in"
+        yield Refusal(why)
     dropped = [one for one in configuration.choices if one not in kept_choices]
     if dropped:
-        yield f"{joined(dropped)} {'is' if len(dropped) == 1 else 'are'} no part of what is written"
+        yield Refusal(f"{joined(dropped)} {'is' if len(dropped) == 1 else 'are'} no part of what is written")
 
 
 def _kept_choices(configuration: Configuration) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..records.configuration import Configuration
+from ..records.words import cut_names, joined
 
 
 @dataclass(frozen=True)
@@ -18,16 +19,32 @@ class Blocks:
 
 
 @dataclass(frozen=True)
+class Refusal:
+    """What could not be expressed of a setting: the reason, and the plan, empty for what is around the plans."""
+
+    reason: str
+    plan: str = ""
+
+
+@dataclass(frozen=True)
 class Expressed:
     """The part of a setting that an exporter can express.
 
     ``configuration`` is the setting whose plans are expressed, by ``blocks``. ``refusals`` say what could not be
-    expressed, one reason each. Where there are some, the setting is the nearest to the one that was asked for.
+    expressed. Where there are some, the setting is the nearest to the one that was asked for.
     """
 
     configuration: Configuration
     blocks: tuple[Blocks, ...] = ()
-    refusals: tuple[str, ...] = ()
+    refusals: tuple[Refusal, ...] = ()
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """The refusals in words, each reason once with the plans that have it."""
+        plans: dict[str, list[str]] = {}
+        for one in self.refusals:
+            plans.setdefault(one.reason, []).extend([cut_names(one.plan)] if one.plan else [])
+        return tuple(f"{joined(names)}: {reason}" if names else reason for reason, names in plans.items())
 
     @property
     def as_run(self) -> Configuration:

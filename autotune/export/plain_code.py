@@ -12,7 +12,7 @@ from ..records.configuration import Configuration
 from ..records.facts import Facts
 from ..records.located import Located
 from ..records.plan import NONE, Plan
-from .expressing import Blocks, Expressed
+from .expressing import Blocks, Expressed, Refusal
 from .heading import Heading
 
 
@@ -33,7 +33,7 @@ class PlainCode:
                 continue
             found = _blocks_of(plan, facts, located)
             if isinstance(found, str):
-                refusals.append(f"{plan}: {found}")
+                refusals.append(Refusal(found, str(plan)))
                 continue
             before = blocks.get(found.class_name, found)
             blocks[found.class_name] = replace(found, chosen=tuple(sorted({*found.chosen, *before.chosen})))

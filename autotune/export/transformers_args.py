@@ -8,7 +8,7 @@ from ..records.facts import Facts
 from ..records.located import Located
 from ..records.plan import NONE
 from ..records.words import joined
-from .expressing import Blocks, Expressed
+from .expressing import Blocks, Expressed, Refusal
 from .heading import Heading
 
 _SWITCHES = ("activation_checkpointing", "gradient_checkpointing")
@@ -35,13 +35,13 @@ class TrainerArguments:
         for plan in plans:
             name, row = plan.cluster.removesuffix("+"), facts.cluster(plan.cluster)
             if row is None or name not in switched:
-                refusals.append(f"{plan}: Trainer's checkpointing recomputes whole layers and nothing else")
+                refusals.append(Refusal("Trainer's checkpointing recomputes whole layers and nothing else", str(plan)))
             elif plan.applies_to(row.frequency) != len(switched[name].called):
                 number = len(switched[name].called)
-                refusals.append(f"{plan}: Trainer's checkpointing recomputes all {number} {name} or none")
+                refusals.append(Refusal(f"Trainer's checkpointing recomputes all {number} {name} or none", str(plan)))
         missing = [name for name in switched if not any(plan.cluster == f"{name}+" for plan in plans)]
         if plans and missing and not refusals:
-            refusals.append(f"Trainer's checkpointing recomputes {joined(missing)} too")
+            refusals.append(Refusal(f"Trainer's checkpointing recomputes {joined(missing)} too"))
         blocks = (
             [Blocks(name, one.number, tuple(sorted(one.called))) for name, one in switched.items()] if plans else []
         )

@@ -108,7 +108,7 @@ class TakingHome:
         what = setting_words(configuration, self._facts.clusters)
         if self._is_the_script(said):
             return ExportError(
-                f"{what} cannot be said so, nor anything near it: {'; '.join(said.refusals)}",
+                f"{what} cannot be said so, nor anything near it: {'; '.join(said.reasons)}",
                 hint="`autotune launch` runs the setting; --trial N names another one",
             )
         near = setting_words(said.configuration, self._facts.clusters)
@@ -117,7 +117,7 @@ class TakingHome:
         command = f"autotune export {study} --as {kind}{self._trial(configuration)}"
         output = "" if self.path == Path(self.exporter.file_name) else f" --output {shell_word(str(self.path))}"
         return ExportError(
-            f"{what} cannot be said so: {'; '.join(said.refusals)}",
+            f"{what} cannot be said so: {'; '.join(said.reasons)}",
             hint=f"the nearest that can: {near}{f' ({plans})' if plans else ''}. It is measured, proven and written by "
             f"`{command} --nearest{output}`",
         )

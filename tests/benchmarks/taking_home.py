@@ -147,7 +147,7 @@ def rows(paths: list[str], most: int, *, winners: bool) -> Iterator[Row]:
                     answers[kind] = "no Trainer"
                     continue
                 answers[kind] = how(one, said, record.facts, step_s)
-                reasons = reasons or said.refusals
+                reasons = reasons or said.reasons
             yield Row(name, one.batch_size, one.recomputed, told_by, answers["torch"], answers["transformers"], reasons)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.errors import ExportError, UsageError
 from autotune.export.exporters import EXPORTERS, express
-from autotune.export.expressing import Expressed
+from autotune.export.expressing import Expressed, Refusal
 from autotune.export.heading import heading_of
 from autotune.export.whole import check_free, write_whole
 from autotune.launch.port import RunResult
@@ -69,7 +69,7 @@ def test_blocks_are_those_that_are_called_first_and_numbered_as_they_are_defined
 @pytest.mark.parametrize("plan", ["native_dropout+:1:-1", "gelu+/2:1:-1", "mul+add+:2:-1", "cos+:1:-1"])
 def test_plans_for_operators_are_refused_and_what_can_be_said_stays(plan):
     found = said("Block+:1:2", plan)
-    assert found.refusals == (f"{plan}: it recomputes single operators, and plain code checkpoints whole blocks",)
+    assert found.reasons == (f"{plan}: it recomputes single operators, and plain code checkpoints whole blocks",)
     # Nothing is simulated of these facts, so that all blocks take the place of the operators.
     assert found.configuration.plans == (Plan("Block+", 1, -1),)
 
@@ -88,12 +88,12 @@ def test_blocks_that_eager_mode_does_not_call_as_they_are_counted_are_refused(bl
 def test_reasons_that_plans_have_in_common_are_told_once():
     found = express(TRAINER, setting("gelu+:1:-1", "native_dropout+:1:-1"), FACTS, SWITCHED)
     reason = "Trainer's checkpointing recomputes whole layers and nothing else"
-    assert found.refusals == (f"gelu+:1:-1 and native_dropout+:1:-1: {reason}",)
+    assert found.reasons == (f"gelu+:1:-1 and native_dropout+:1:-1: {reason}",)
 
 
 def test_what_is_compiled_is_refused_and_the_nearest_has_the_same_blocks_in_eager():
     found = said("Block+:1:2", engine="inductor")
-    assert "Inductor" in found.refusals[0]
+    assert "Inductor" in found.reasons[0]
     assert [one.chosen for one in found.blocks] == [(0, 3)]
     assert found.as_run == Configuration("eager", (), 0, 32)
 
@@ -118,7 +118,7 @@ def test_trainer_recomputes_all_layers_or_none():
     assert express(TRAINER, setting("Block+:1:-1"), FACTS, SWITCHED).blocks
     assert not express(TRAINER, setting(), FACTS, SWITCHED).blocks
     refused = express(TRAINER, setting("Block+:1:2"), FACTS, SWITCHED)
-    assert "all 4 Block or none" in refused.refusals[0]
+    assert "all 4 Block or none" in refused.reasons[0]
 
 
 def test_a_script_without_trainer_has_no_arguments():
@@ -196,7 +196,7 @@ def test_the_command_for_the_nearest_writes_to_the_same_file(tmp_path):
 
 @pytest.mark.parametrize("nearest", [False, True])
 def test_the_script_itself_is_no_nearest_setting(nearest, tmp_path, monkeypatch):
-    nothing = Expressed(FACTS.baseline, refusals=("it draws at random",))
+    nothing = Expressed(FACTS.baseline, refusals=(Refusal("it draws at random"),))
     monkeypatch.setattr(taking_home, "express", lambda *_: nothing)
     with pytest.raises(ExportError, match="cannot be said so, nor anything near it: it draws at random") as refused:
         take(tmp_path, "gelu+native_dropout+:1:-1", nearest=nearest)
