@@ -63,7 +63,7 @@ def _blocks_of(plan: Plan, facts: Facts, located: Located) -> Blocks | str:
     """The blocks that a plan recomputes, or why plain code cannot checkpoint them."""
     row, name = facts.cluster(plan.cluster), plan.cluster.removesuffix("+")
     if row is None or not row.is_layer:
-        return "it recomputes single operators, and plain code checkpoints whole blocks"
+        return "plain code checkpoints whole blocks, and no single operators"
     found = located.blocks_of(name)
     if found is None:
         return f"no module of class {name} repeats in the model as eager mode runs it"

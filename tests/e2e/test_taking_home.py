@@ -148,7 +148,7 @@ def test_the_command_refuses_with_the_reason_and_takes_the_nearest_which_trains_
     refused = run_inside(*command, folder=tmp_path)
 
     assert refused.status == 1
-    assert f"{unsaid}: it recomputes single operators" in refused.errors
+    assert f"{unsaid}: plain code checkpoints whole blocks" in refused.errors
     assert "--as torch --trial 0 --nearest" in refused.errors.splitlines()[-1]
     assert not (tmp_path / "recompute.py").exists()
 

@@ -69,7 +69,7 @@ def test_blocks_are_those_that_are_called_first_and_numbered_as_they_are_defined
 @pytest.mark.parametrize("plan", ["native_dropout+:1:-1", "gelu+/2:1:-1", "mul+add+:2:-1", "cos+:1:-1"])
 def test_plans_for_operators_are_refused_and_what_can_be_said_stays(plan):
     found = said("Block+:1:2", plan)
-    assert found.reasons == (f"{plan}: it recomputes single operators, and plain code checkpoints whole blocks",)
+    assert found.reasons == (f"{plan}: plain code checkpoints whole blocks, and no single operators",)
     # Nothing is simulated of these facts, so that all blocks take the place of the operators.
     assert found.configuration.plans == (Plan("Block+", 1, -1),)
 
