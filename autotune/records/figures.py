@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from .configuration import Configuration
+from .configuration import Configuration, keeps_batch_size
 from .gate import Reading
 from .measurement import Measurement, Peaks, nearly_whole
 from .outcome import Measured
@@ -191,7 +191,7 @@ def accumulation_to_keep(accumulation: float, script_batch_size: int | None, bat
 
 
 def global_batch_sentences(
-    batch_size: int, own: int | None, before: GlobalBatch | None, after: GlobalBatch | None, kept: float | None
+    batch_size: int | None, own: int | None, before: GlobalBatch | None, after: GlobalBatch | None, kept: float | None
 ) -> tuple[str, ...]:
     """Say what a setting does to the global batch; empty where it leaves the batch size alone.
 

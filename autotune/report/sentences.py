@@ -81,7 +81,7 @@ def batch_sentences(report: Report) -> tuple[str, ...]:
         return ()
     before, after = report.global_batch.before, report.global_batch.after
     kept = winner.accumulation_for_same_global_batch
-    return global_batch_sentences(winner.batch_size or 0, report.batch_size, before, after, kept)
+    return global_batch_sentences(winner.batch_size, report.batch_size, before, after, kept)
 
 
 def peak_sentence(described: DescribedScript) -> str:
