@@ -62,7 +62,7 @@ def batch_size(default: int) -> int:
 
     For scripts that make their own batches: ``batch_size = autotune.batch_size(32)``.
     """
-    from .api.hosted import requested_batch_size
+    from .api.source import requested_batch_size
 
     return requested_batch_size(default)
 

@@ -11,56 +11,53 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .checks.discovered import (
-    check_batch_sizes,
-    check_choices,
-    check_global_batch,
-    described_at_smaller,
-    described_later,
-    judge,
-    smaller_to_describe,
-)
-from .checks.memory_limit import check_limit
 from .errors import AutotuneError, ExportError, InterruptionError, NotPermittedError, UsageError
 from .export.bundle import Bundle, export_bundle
 from .export.exporters import Exporter
 from .export.stack import choose_configuration
+from .export.trackers import sending
+from .export.trackers.sending import Sent, tracked
 from .export.whole import check_free, write_whole
-from .gate.decision import not_comparable
-from .gate.weighing import Allowed
 from .launch.port import Event, Launcher, RunResult
 from .launch.requests import audit_request, description_request, discovery_request, trial_request
 from .records.audit import Audit
-from .records.command import shell_word
 from .records.configuration import Configuration
 from .records.engines import ENGINES
 from .records.facts import Facts
-from .records.fit import Fit
 from .records.gate import Gate, GateBaseline, Reference
 from .records.outcome import Measured, Outcome, TimedOut
+from .records.printable import shell_word
 from .records.proof import Proof
 from .records.run import Request, Verifying
 from .records.stack import Stack
-from .records.study import StudyRecord, StudySpec
+from .records.study import Fit, StudyRecord, StudySpec
 from .report.build import build_report
 from .report.page import render_html
 from .search.fit import fits_of
 from .search.space import build_space
 from .store.port import Study
-from .trackers import sending
-from .trackers.sending import Sent
-from .trackers.tracked import tracked
 from .tuning.budget import Budget, Interruption, RunCancel
-from .tuning.context import Context, devices_of, memory_of, proof_request, run_first, unused
+from .tuning.checks import (
+    check_batch_sizes,
+    check_choices,
+    check_global_batch,
+    check_limit,
+    described_at_smaller,
+    described_later,
+    judge,
+    smaller_to_describe,
+)
+from .tuning.context import Context, Snapshot, devices_of, memory_of, proof_request, run_first, unused
 from .tuning.finals import Finals
 from .tuning.gating import Entrant, Sitting
 from .tuning.proving import prove
-from .tuning.snapshot import Snapshot
 from .tuning.stopwatch import Stopwatch
 from .tuning.taking_home import TakenHome, TakingHome
 from .tuning.trials import Trials, open_search
 from .tuning.watcher import Watcher
 from .verdict.feasible import is_feasible
+from .verdict.gate.decision import not_comparable
+from .verdict.gate.weighing import Allowed
 from .verdict.memory_limit import answer_limit_of, may_fit_below, memory_limit
 
 _HEARTBEAT_S = 10.0

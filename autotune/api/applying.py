@@ -12,7 +12,7 @@ from ..errors import BundleError, UsageError
 from ..export.bundle import Bundle, read_bundle
 from ..records.chosen import made_choices
 from ..records.engines import ENGINES, Engine
-from .hosted import is_hosted, requested_batch_size
+from .source import is_hosted, requested_batch_size
 
 if TYPE_CHECKING:
     from torch import nn

@@ -18,6 +18,21 @@ from typing import Any
 
 from ..errors import UsageError
 
+# The worker loads this package under a private name, so that a script's own `autotune` folder keeps its name.
+_WORKER = "_autotune"
+
+
+def is_hosted() -> bool:
+    """Return whether autotune's hooks are in this process, or it was started by one that has them."""
+    return _WORKER in sys.modules or "AUTOTUNE_RUN" in os.environ
+
+
+def requested_batch_size(default: int) -> int:
+    """The batch size of the trial that this process is in; ``default`` in any other process."""
+    worker: Any = sys.modules.get(f"{_WORKER}.worker.hooks.batch_size")
+    return default if worker is None else int(worker.requested(default))
+
+
 _MAIN = "__main__"
 _MAKE_IT_INSIDE = "make it inside the function, or put both into a module (a .py file) and import the function from it"
 # What its `repr` says whole, so that it can be written down.

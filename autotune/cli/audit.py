@@ -6,8 +6,8 @@ import typer
 
 from ..errors import UsageError
 from ..records.codec import to_json
-from ..records.command import as_operand, shell_line
 from ..records.engines import ENGINES
+from ..records.printable import as_operand, shell_line
 from ..records.study import StudySpec
 from . import options
 from .command import make_app, print_json
@@ -31,9 +31,8 @@ def audit(
     from .. import pipeline
     from ..report.audit import audit_rows, audit_sentences, holder_table, region_table
     from ..verdict.auditing import judge_audit
-    from .interruption import interruption
     from .live.display import Display
-    from .local_launcher import prepare_one_run
+    from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes, print_rows, print_table
 

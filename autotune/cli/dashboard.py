@@ -43,7 +43,7 @@ def dashboard(
     """
     import secrets
 
-    from ..store.opening import open_store
+    from ..store.database import open_store
     from .places import prepare_storage, shown_storage
 
     try:

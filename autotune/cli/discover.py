@@ -38,10 +38,8 @@ def discover(
     from ..tuning.budget import Budget
     from ..tuning.context import memory_of
     from ..verdict.aim import Aim
-    from .interruption import interruption
-    from .live.display import Display
-    from .live.lines import print_baseline
-    from .local_launcher import prepare_one_run
+    from .live.display import Display, print_baseline
+    from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes, print_facts
 

@@ -10,13 +10,12 @@ import typer
 
 from ..errors import UsageError
 from ..export.exporters import EXPORTERS
+from ..export.trackers.sending import TRACKERS
 from ..records.codec import to_json
-from ..records.command import shell_word
 from ..records.figures import format_figures, format_measured
 from ..records.outcome import Measured, Outcome
-from ..records.printable import first_line, printable
+from ..records.printable import first_line, printable, shell_word
 from ..records.words import setting_words
-from ..trackers.sending import TRACKERS
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, chosen_from
 from .show import find_trial
@@ -78,7 +77,7 @@ def export(
     setting as plain code, or as a framework's arguments.
     """
     from .. import pipeline
-    from ..store.opening import open_store
+    from ..store.database import open_store
     from .places import bundle_of, known_storage
     from .summary import how_to_launch
 
@@ -136,8 +135,7 @@ def _take_home(
 ) -> None:
     from .. import pipeline
     from ..export.variables import allowed
-    from .interruption import interruption
-    from .local_launcher import make_launcher
+    from .local_launcher import interruption, make_launcher
     from .places import prepare_state_folder, runs_of, stored_record
     from .tables import make_console, print_changes, print_rows
 
@@ -201,7 +199,7 @@ def _send(
     study: str, to: str, *, output: Path | None, trial: int | None, with_bundle: bool, storage: str, json: bool
 ) -> None:
     from .. import pipeline
-    from ..store.opening import open_store
+    from ..store.database import open_store
     from .places import known_storage, logs_of
 
     if trial is not None:

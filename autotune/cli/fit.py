@@ -36,9 +36,8 @@ def fit(
     from ..report.sentences import fit_sentence
     from ..report.tables import fit_table
     from ..tuning.budget import Budget
-    from .interruption import interruption
     from .live.display import Display
-    from .local_launcher import prepare_one_run
+    from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes, print_table
 

@@ -14,11 +14,10 @@ import typer
 from ..errors import AutotuneError, RunError, UsageError
 from ..records.chosen import choice_settings
 from ..records.codec import to_json
-from ..records.command import as_operand, shell_word
 from ..records.figures import format_measured
 from ..records.gate import Gate, GateAnswer, GateBaseline, PastGate, Reference
 from ..records.outcome import Measured
-from ..records.printable import first_line, printable
+from ..records.printable import as_operand, first_line, printable, shell_word
 from ..records.study import StudySpec
 from ..records.units import format_share, parse_duration, parse_share
 from . import options
@@ -129,13 +128,11 @@ def gate(
     """
     from .. import pipeline
     from ..export.bundle import read_bundle
-    from ..gate.baseline import LEAST_ROUNDS, new_baseline, why_no_baseline, write_baseline
-    from ..gate.junit import render_junit
-    from ..gate.markdown import render_markdown
-    from ..gate.weighing import Allowed
     from ..machine.host import check_platform
-    from .interruption import interruption
-    from .local_launcher import prepare_one_run
+    from ..verdict.gate.baseline import LEAST_ROUNDS, new_baseline, why_no_baseline, write_baseline
+    from ..verdict.gate.rendering import render_junit, render_markdown
+    from ..verdict.gate.weighing import Allowed
+    from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes
 
@@ -202,8 +199,8 @@ def gate(
 
 def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | None, files: Iterable[Path]) -> None:
     """UsageError where options do not go together."""
-    from ..gate.baseline import LEAST_ROUNDS
-    from ..gate.weighing import LEAST_ALLOWED
+    from ..verdict.gate.baseline import LEAST_ROUNDS
+    from ..verdict.gate.weighing import LEAST_ALLOWED
 
     updates, graphs_only, baseline = given["update_baseline"], given["graphs_only"], given["baseline"]
     if updates and baseline is None:
@@ -237,7 +234,7 @@ def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | Non
 
 def _is_file(spec: StudySpec, *, is_module: bool) -> bool:
     """Return whether what is run is all in the file that was named, of which there may be another version."""
-    from ..checks.script import MODEL_SUFFIX
+    from ..tuning.checks import MODEL_SUFFIX
 
     return not is_module and Path(spec.script).suffix in (".py", MODEL_SUFFIX)
 
@@ -257,7 +254,7 @@ def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
 def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: bool) -> GateBaseline | None:
     """Return what the bundle's setting came to before: by a file, by a study's rounds, or by the bundle itself."""
     from ..export.stack import build_stack
-    from ..gate.baseline import baseline_of_bundle, read_baseline
+    from ..verdict.gate.baseline import baseline_of_bundle, read_baseline
     from .places import stored_record
 
     key = read.configuration.key
@@ -313,7 +310,7 @@ def _write(text: str, file: Path) -> None:
 
 def _summarize(found: Gate, name: str, console: Any) -> None:
     """Append the answer to the summary of CI's job, which nobody asked for: the exit code holds without it, too."""
-    from ..gate.markdown import render_markdown
+    from ..verdict.gate.rendering import render_markdown
 
     summary = os.environ.get(_SUMMARY)
     if not summary:
@@ -328,7 +325,7 @@ def _summarize(found: Gate, name: str, console: Any) -> None:
 
 def _keep(past: PastGate, storage: str, console: Any) -> None:
     """Keep the answer for `--history`; it has been told by now, so its exit code holds even if it cannot be kept."""
-    from ..store.opening import open_store
+    from ..store.database import open_store
     from .places import prepare_storage
 
     try:
@@ -340,7 +337,7 @@ def _keep(past: PastGate, storage: str, console: Any) -> None:
 
 def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
     from ..report.gates import gate_table
-    from ..store.opening import open_store
+    from ..store.database import open_store
     from .places import known_storage
     from .tables import make_console, print_table
 

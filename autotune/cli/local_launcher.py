@@ -1,10 +1,12 @@
-"""The launcher of a study's runs on this machine, once it is known that they can be had here."""
+"""The launcher of a study's runs on this machine, once it is known that they can be had here, and Ctrl-C."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -18,6 +20,7 @@ from ..machine.interpreter import check_has, check_worker_python, find_interpret
 from ..machine.meters.vendors import read_gpus
 from ..records.engines import ENGINES
 from ..records.study import StudySpec
+from ..tuning.budget import Interruption
 from .places import kept_files, prepare_state_folder, runs_of
 
 
@@ -62,3 +65,31 @@ def prepare_one_run(
     launcher = make_launcher(spec, runs, variables)
     prepare_state_folder()
     return launcher, runs
+
+
+@contextlib.contextmanager
+def interruption() -> Iterator[Interruption]:
+    """Ctrl-C once: start nothing new, tell what is known. Twice: stop now. SIGTERM counts as twice."""
+    state = Interruption()
+
+    def handle(number: int, _: object) -> None:
+        is_final = number == signal.SIGTERM or state.finish.is_set()
+        state.finish.set()
+        if is_final:
+            state.cancel.set()
+            message = "stopping"
+        else:
+            message = "finishing what runs, then telling what is known; Ctrl-C again stops now"
+        if state.say is not None:
+            state.say(f"autotune: {message}")
+            return
+        # Not through sys.stderr, which may be in the middle of a write that this handler interrupted.
+        with contextlib.suppress(OSError):  # whoever read it is gone: `tee` meets the same Ctrl-C
+            os.write(2, f"\nautotune: {message}\n".encode())
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield state
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

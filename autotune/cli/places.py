@@ -112,7 +112,7 @@ def known_storage(url: str) -> str:
 
 def stored_record(study: str, storage: str) -> StudyRecord:
     """Read a study; UsageError where there is no such database, or no such study in it."""
-    from ..store.opening import open_store
+    from ..store.database import open_store
 
     with open_store(known_storage(storage), create=False) as store:
         return store.open(study).record()

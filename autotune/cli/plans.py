@@ -17,7 +17,7 @@ from .options import JsonOption
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..formats.table import PlanTable
+    from ..ort_logs.table import PlanTable
 
 
 _MOST_PHASES = 16
@@ -31,7 +31,7 @@ def plans(
 
     The plan tables of all releases since 1.13 are read. `autotune run SCRIPT --plans-from LOGFILE` starts from them.
     """
-    from ..formats.log import read_log
+    from ..ort_logs.log import read_log
     from ..report.tables import matrix_table
     from .tables import make_console, print_table
 

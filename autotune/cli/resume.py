@@ -36,7 +36,7 @@ def resume(
     json: options.JsonOption = False,
 ) -> None:
     """Go on with a study from its database alone: script, arguments and options are in there."""
-    from ..store.opening import open_store
+    from ..store.database import open_store
     from .cluster import Cluster, launcher_of
     from .places import known_storage, runs_of, shown_storage
     from .run import tune_study

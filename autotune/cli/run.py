@@ -9,9 +9,8 @@ import typer
 
 from ..errors import StorageError
 from ..records.codec import to_json
-from ..records.command import shell_word
-from ..records.objective import Goal, Objective
-from ..records.study import Sampler, StudySpec
+from ..records.printable import shell_word
+from ..records.study import Goal, Objective, Sampler, StudySpec
 from ..records.units import format_share, parse_bytes, parse_duration, parse_share
 from . import options
 from .command import make_app, print_json
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def _read_plans(path: str) -> tuple[str, ...]:
-    from ..formats.log import read_first
+    from ..ort_logs.log import read_first
 
     return read_first(Path(path))
 
@@ -156,7 +155,7 @@ def run(
 
     The same command again resumes the study.
     """
-    from ..store.opening import open_store
+    from ..store.database import open_store
     from .cluster import Cluster, launcher_of
     from .places import prepare_storage, runs_of, shown_storage
     from .spec import check_same, default_study_name, spec_of
@@ -200,8 +199,8 @@ def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path |
     from ..export.bundle import check_target
     from ..report.build import build_report
     from .cluster import keep_to_kind
-    from .interruption import interruption
     from .live.display import Display
+    from .local_launcher import interruption
     from .places import bundle_of, prepare_state_folder, runs_of
     from .summary import how_to_go_on, how_to_launch, print_summary
     from .tables import make_console, print_changes

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import UsageError
 from ..records.codec import to_json
-from ..records.conditions import conditions_words
+from ..records.environment import conditions_words
 from ..records.figures import format_rate
 from ..records.measurement import median_interval
 from ..records.outcome import Measured

@@ -9,18 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..checks.script import MODEL_SUFFIX, check_model, check_module, check_script
 from ..errors import UsageError
 from ..launch.requests import discovery_request, has_placeholder
 from ..machine.environments import engine_interpreter
 from ..records.chosen import allowed_choices, converted_by, engine_choices
 from ..records.codec import dumps
-from ..records.command import shell_line, shell_word
 from ..records.engines import ENGINES, MODEL_ENGINE, PLAIN_ENGINES, Engine
-from ..records.objective import Objective
-from ..records.printable import printable
-from ..records.study import StudySpec
+from ..records.printable import printable, shell_line, shell_word
+from ..records.study import Objective, StudySpec
 from ..records.units import format_bytes
+from ..tuning.checks import MODEL_SUFFIX, check_model, check_module, check_script
 from .places import working_directory
 
 # What a study's measurements depend on, and the options that set it.

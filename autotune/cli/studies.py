@@ -17,7 +17,7 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
     import time
 
     from ..report.tables import Table
-    from ..store.opening import open_store
+    from ..store.database import open_store
     from .places import known_storage
     from .tables import make_console, print_table
 

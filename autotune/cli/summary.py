@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ..machine.interpreter import find_interpreter
-from ..records.command import launch_command, shell_line, shell_word
 from ..records.figures import format_figures
 from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
-from ..records.printable import first_line
+from ..records.printable import first_line, launch_command, shell_line, shell_word
 from ..records.study import StudyRecord, StudySpec
 from ..records.units import format_duration
 from ..records.words import cut_names

@@ -37,8 +37,7 @@ def verify(
     from ..export.bundle import read_bundle
     from ..machine.host import check_platform
     from ..report.tables import proof_table
-    from .interruption import interruption
-    from .local_launcher import prepare_one_run
+    from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes, print_table
 

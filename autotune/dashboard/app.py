@@ -22,14 +22,12 @@ from ..records.codec import to_json
 from ..records.configuration import Configuration
 from ..records.study import StudyRecord
 from ..report.answer import headline
-from ..report.assets import read_asset
 from ..report.gates import draw_gates, gate_table
-from ..report.page import page_values, render_html, templates
+from ..report.page import page_values, read_asset, render_html, templates
 from ..store.port import Store
 from .comparing import beside, compared_sentences
 from .door import put_door
-from .logs import log_files, read_end
-from .seen import Reports, Seen
+from .seen import Reports, Seen, log_files, read_end
 
 _ASSETS = {
     "report.css": "text/css",

@@ -1,14 +1,47 @@
-"""The reports of studies, made again only when a study has changed."""
+"""The reports of studies, made again only when a study has changed, and the logs of their runs."""
 
 from __future__ import annotations
 
 import functools
+import os
+import stat
 from dataclasses import dataclass
+from pathlib import Path
 
 from ..records.study import StudyRecord
 from ..report.build import build_report
 from ..report.record import Report
 from ..store.port import Store
+
+_NAMES = ("stdout.log", "stderr.log")
+_MOST_BYTES = 64 * 1024
+
+
+def log_files(run_directory: str) -> tuple[Path, ...]:
+    """The logs that are there, of a run's folder; none where that is not in a folder of autotune's own for runs."""
+    folder = Path(run_directory)
+    own = (".autotune", "runs")
+    is_own = (
+        "\0" not in run_directory and folder.is_absolute() and own in zip(folder.parts, folder.parts[1:], strict=False)
+    )
+    if not is_own or ".." in folder.parts or os.path.realpath(folder) != str(folder):
+        return ()
+    return tuple(path for path in (folder / name for name in _NAMES) if path.is_file() and not path.is_symlink())
+
+
+def read_end(path: Path) -> str:
+    """Return the last of a log, from the beginning of a line; OSError if it has become a link meanwhile."""
+    # A pipe is not waited for.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            return ""
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - _MOST_BYTES))
+        read = file.read(_MOST_BYTES)
+    if size > _MOST_BYTES:
+        read = read.partition(b"\n")[2]
+    return read.decode("utf-8", errors="replace")
+
 
 _MOST = 32  # a study of a thousand trials takes some tens of megabytes
 

@@ -17,11 +17,10 @@ from typing import Any
 from ..errors import BundleError, ExportError, UsageError
 from ..records.chosen import made_choices
 from ..records.codec import from_json, to_json
-from ..records.command import shell_word
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, PLAIN_ENGINES
 from ..records.plan import Plan, load_mem_opt, parse_plans
-from ..records.printable import printable_strings
+from ..records.printable import printable_strings, shell_word
 from ..records.stack import STACK_VERSION, Stack
 from ..records.study import StudyRecord
 from . import variables

@@ -14,8 +14,7 @@ from ..predict.prediction import Predictor
 from ..records.chosen import made_choices
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
-from ..records.facts import Facts
-from ..records.located import Located
+from ..records.facts import Facts, Located
 from ..records.plan import ALL, RECOMPUTE, Plan
 from ..records.words import joined
 from .expressing import Expressed, Refusal

@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..records.configuration import Configuration
-from ..records.facts import Facts
-from ..records.located import Located
+from ..records.facts import Facts, Located
 from ..records.plan import NONE, Plan
 from .expressing import Blocks, Expressed, Refusal
 from .heading import Heading

@@ -7,12 +7,11 @@ from pathlib import Path
 
 from ..records.choice import Choice
 from ..records.chosen import choices_of, converted_by, made_choices
-from ..records.command import launch_command, shell_word
 from ..records.configuration import keeps_batch_size
 from ..records.engines import ENGINES, PLAIN_ENGINES
 from ..records.figures import format_figures, global_batch_sentences
-from ..records.printable import printable
-from ..records.sources import script_title
+from ..records.fingerprint import script_title
+from ..records.printable import launch_command, printable, shell_word
 from ..records.stack import Stack
 from ..records.units import format_bytes
 from ..records.words import cut_names

@@ -6,11 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..errors import ExportError, PredictionError
-from ..predict.reading import read_graphs
+from ..predict.prediction import read_graphs
 from ..records.choice import StackLine
 from ..records.chosen import choice_settings, converted_by, made_choices
 from ..records.codec import dumps
-from ..records.command import shell_word
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.environment import Environment
@@ -26,7 +25,7 @@ from ..records.figures import (
 )
 from ..records.gate import GraphReading
 from ..records.outcome import Measured
-from ..records.printable import printable, printable_strings
+from ..records.printable import printable, printable_strings, shell_word
 from ..records.stack import STACK_VERSION, Stack, StackLayer
 from ..records.study import Repeat, StudyRecord, Trial
 from ..records.words import recomputed_words

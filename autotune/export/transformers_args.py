@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..errors import UsageError
 from ..records.configuration import Configuration
-from ..records.facts import Facts
-from ..records.located import Located
+from ..records.facts import Facts, Located
 from ..records.plan import NONE
 from ..records.words import joined
 from .expressing import Blocks, Expressed, Refusal

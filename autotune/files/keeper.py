@@ -26,8 +26,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .journal import Entry, Journal
-from .locks import open_lock, try_lock
+from .journal import Entry, Journal, open_lock, try_lock
 
 FOLDER_VARIABLE = "AUTOTUNE_FILES"
 """The environment variable that names the folder of the journal to a run's processes."""

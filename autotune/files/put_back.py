@@ -9,8 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from .changes import Changes
-from .journal import Entry, Journal
-from .locks import open_lock, try_lock
+from .journal import Entry, Journal, open_lock, try_lock
 
 # A file system may round times, and a run writes a little longer than its controller lives.
 _SLACK_S = 5.0

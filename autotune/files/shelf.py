@@ -10,8 +10,7 @@ from pathlib import Path
 
 from ..errors import RunError
 from .changes import Changes
-from .journal import ForeignJournalError
-from .locks import open_lock, try_lock
+from .journal import ForeignJournalError, open_lock, try_lock
 from .put_back import put_back
 
 _ALIVE_S = 1.0

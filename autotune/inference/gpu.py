@@ -1,4 +1,4 @@
-"""The GPU that a model runs on, as CUDA's driver tells it; asking takes none of its memory.
+"""The GPU and the environment that a model runs on, as CUDA's driver tells it; asking takes none of its memory.
 
 Functions are those of the CUDA driver API (``cuda.h``), whose library is wherever a GPU can be used.
 """
@@ -6,10 +6,18 @@ Functions are those of the CUDA driver API (``cuda.h``), whose library is wherev
 from __future__ import annotations
 
 import ctypes
+import os
+import platform
+import socket
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+import onnxruntime
+
+from ..metering.host import driver_version, processor_name
+from ..records.environment import Environment
 
 _LIBRARY = "libcuda.so.1"
 _LONGEST_NAME = 256
@@ -63,3 +71,23 @@ def find_gpu(driver: Any = None) -> Gpu | None:
     if any(function(*arguments) for function, *arguments in asked):
         return None
     return Gpu(name.value.decode(errors="replace"), str(uuid.UUID(bytes=bytes(number))), size.value, driver)
+
+
+def describe_environment(gpu: Gpu | None) -> Environment:
+    """Describe the GPU that the model runs on, or the CPU where it runs on none."""
+    host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Environment(
+        device_kind="cpu" if gpu is None else "cuda",
+        device_name=processor_name() if gpu is None else gpu.name,
+        device_memory_bytes=host_bytes if gpu is None else gpu.memory_bytes,
+        num_devices=1,
+        num_threads=len(os.sched_getaffinity(0)),
+        hostname=socket.gethostname(),
+        platform=platform.platform(),
+        python=platform.python_version(),
+        torch="",
+        cuda=None if gpu is None else onnxruntime.cuda_version or None,
+        driver=None if gpu is None else driver_version(),
+        variables={},
+        onnxruntime=onnxruntime.__version__,
+    )

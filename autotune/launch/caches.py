@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..files.locks import open_lock, try_lock
+from ..files.journal import open_lock, try_lock
 
 # The folders in a cache, and the variable that leads torch, Triton and torch.utils.cpp_extension to each.
 _VARIABLES = {

@@ -24,9 +24,8 @@ from typing import Any
 import psutil
 
 from ..records.codec import to_json
-from ..records.preload import Preload
-from .family import MARK_VARIABLE
-from .guard import Guard
+from ..records.facts import Preload
+from .family import MARK_VARIABLE, Guard
 
 _NOTHING = Preload()
 _LOOK_S = 0.025

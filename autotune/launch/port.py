@@ -11,8 +11,7 @@ from typing import Literal, Protocol
 from ..files.changes import Changes
 from ..records.audit import Audit
 from ..records.environment import Environment
-from ..records.facts import Facts
-from ..records.located import Located
+from ..records.facts import Facts, Located
 from ..records.outcome import Outcome, Phase
 from ..records.run import Compared, DescriptionPace, Request
 

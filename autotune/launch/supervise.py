@@ -6,7 +6,7 @@ import dataclasses
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,18 +14,133 @@ from typing import Literal
 from ..errors import FormatError, RunError
 from ..machine.host import oom_kills
 from ..machine.meters.run_meter import RunMeter, Sample
+from ..records.environment import THROTTLING, DeviceConditions, DeviceReading, conditions_of
 from ..records.facts import Facts
+from ..records.measurement import CONTENDED_SHARE, Measurement
 from ..records.outcome import Died, Measured, Outcome, Phase
 from ..records.progress import Progress
 from ..records.run import DescriptionPace, Request, Result
-from .device_peak import DevicePeak
+from ..records.units import format_share
 from .ending import Ending, failure_of
 from .family import Family
 from .ledger import Ledger
 from .logs import log_tail
 from .port import Event, RunResult
 from .watch import Deadlines, ProgressFiles, ResultsFile
-from .window import MeasuredWindow
+
+_SHORT = "the meter saw less on the GPU than torch reserved, whose peaks were short or not all at once"
+_FROM_CUDA = "what the run holds outside torch's allocator is CUDA's figure, in which other programs may be"
+_UNKNOWN = "what the run holds outside torch's allocator is not known, and not in the peak"
+
+
+class DevicePeak:
+    """The peak of one trial on its GPUs, as the meter saw it.
+
+    A meter may have no figure, for a time or at all, and it may have a wrong one. torch's allocator knows for certain
+    how much it has reserved, so a figure below that is not the whole. Such a figure is left out, and CUDA's figure from
+    the training process stands for it. Each irregularity becomes a note of the measurement.
+    """
+
+    def __init__(self) -> None:
+        self._seen_bytes: int | None = None
+        self._contended = False
+        self._unread: list[str] = []
+        self._doubts: list[str] = []
+
+    def add(self, sample: Sample) -> None:
+        """Take in a sample of the trial."""
+        if sample.used_bytes is not None:
+            self._seen_bytes = max(sample.used_bytes, self._seen_bytes or 0)
+        self._contended = self._contended or sample.contended
+        for kept, problem in ((self._unread, sample.unread), (self._doubts, sample.doubt)):
+            if problem and problem not in kept:
+                kept.append(problem)
+
+    def complete(self, measurement: Measurement) -> Measurement:
+        """The worker's measurement with the device's peak; ``peaks.reserved`` must be known.
+
+        ``peaks.non_torch`` comes in as CUDA's figure of what the process holds outside torch's allocator, None if it
+        could be another rank's.
+        """
+        reserved, from_cuda = measurement.peaks.reserved, measurement.peaks.non_torch
+        assert reserved is not None
+        seen, notes = self._seen_bytes, self._doubts
+        unread = "; ".join(self._unread)
+        if seen is None or seen < reserved:
+            notes = [f"{_UNKNOWN if from_cuda is None else _FROM_CUDA}: {self._why_not(unread)}"]
+            seen, outside = None, from_cuda
+        elif unread:
+            notes = [*notes, f"the peak may be higher: for a part of the trial the meter had no figure ({unread})"]
+            outside = max(seen - reserved, from_cuda or 0)
+        else:
+            outside = seen - reserved
+        return dataclasses.replace(
+            measurement,
+            peaks=dataclasses.replace(measurement.peaks, device=seen, non_torch=outside),
+            contended=measurement.contended or self._contended,
+            notes=(*measurement.notes, *notes),
+        )
+
+    def _why_not(self, unread: str) -> str:
+        """Return why the meter's figure is left out."""
+        if self._seen_bytes is not None:
+            return _SHORT
+        if unread:
+            return f"the meter had no figure of the GPU ({unread}); `autotune doctor` shows what is found"
+        return "the trial was over before the meter could look"
+
+
+class MeasuredWindow:
+    """The meter's looks at the GPUs of one trial, as long as its training processes say that it is being measured.
+
+    A window may begin anew: what was seen before then is of steps that do not count. Nor does what others did in a time
+    that may have begun before the window.
+    """
+
+    def __init__(self) -> None:
+        self._since_s = 0.0
+        self._readings: list[DeviceReading] = []
+        self._neighbours_s = 0.0
+
+    def add(self, sample: Sample, before: Sequence[Progress], after: Sequence[Progress]) -> None:
+        """Take in a sample that was taken between two looks at where the processes are."""
+        since_s = _since_s(before)
+        if not since_s or since_s != _since_s(after):
+            return
+        if since_s != self._since_s:
+            self._since_s = since_s
+            self._readings.clear()
+            self._neighbours_s = 0.0
+        if sample.reading is not None:
+            self._readings.append(sample.reading)
+        if sample.neighbours.since_s >= since_s:
+            self._neighbours_s += sample.neighbours.seconds
+
+    def complete(self, measurement: Measurement) -> Measurement:
+        """The worker's measurement with what was seen; a note where the GPU was slowed down, or others used it."""
+        conditions = conditions_of(self._readings)
+        notes = [] if conditions is None else _throttling(conditions)
+        lost = min(1.0, self._neighbours_s / sum(measurement.step_times_s))
+        if lost > CONTENDED_SHARE:
+            notes.append(f"other programs used the GPU for {format_share(lost)} of the measured time")
+            waited = min(1.0, measurement.waited_share + lost)
+            measurement = dataclasses.replace(measurement, contended=True, waited_share=waited)
+        return dataclasses.replace(measurement, conditions=conditions, notes=(*measurement.notes, *notes))
+
+
+def _since_s(training: Sequence[Progress]) -> float:
+    """Return when the last of the processes began to measure; 0.0 while one does not."""
+    began_s = [progress.measuring_since_s for progress in training]
+    return max(began_s) if began_s and all(began_s) else 0.0
+
+
+def _throttling(conditions: DeviceConditions) -> list[str]:
+    if not conditions.throttled_share:
+        return []
+    why = " and ".join(limit.replace("_", " ") for limit in conditions.limits if limit in THROTTLING)
+    share = format_share(conditions.throttled_share)
+    return [f"the GPU slowed itself down ({why}) in {share} of the looks at it: cooler, it may be faster"]
+
 
 _LOOK_S = 0.025
 _DISK_FULL_BYTES = 2**20

@@ -33,6 +33,9 @@ from .environments import (
 from .host import find_cxx_compiler
 from .interpreter import WORKER, ask_interpreter
 
+# Of one step; installing takes longest.
+_LONGEST_S = 3600.0
+
 _TRY = """
 import importlib, runpy, sys
 runpy.run_path(sys.argv[1])["load_package"]()
@@ -67,7 +70,7 @@ def install_engine(*, python: str | None, on_step: Callable[[str], None]) -> str
 
     Raises:
         UsageError: no Python of the right version is here, or no C++ compiler.
-        RunError: a step failed; its last lines are in the error, all of them in a log file.
+        RunError: a step failed or took too long; its last lines are in the error, all of them in a log file.
     """
     folder = environment_folder()
     log = folder.with_name(f"{folder.name}.log")
@@ -176,7 +179,7 @@ def _compile(site: _Site) -> None:
 
 
 def _do(site: _Site, what: str, command: Sequence[str], *, working_directory: Path | None = None) -> None:
-    """Run one step; RunError with its last lines where it failed. Its processes end with it."""
+    """Run one step; RunError with its last lines where it failed or took too long. Its processes end with it."""
     with site.log.open("ab") as log:
         log.write(f"$ {' '.join(command)}\n".encode())
         log.flush()
@@ -192,7 +195,9 @@ def _do(site: _Site, what: str, command: Sequence[str], *, working_directory: Pa
             env={**os.environ, "PATH": f"{site.folder / 'bin'}{os.pathsep}{os.environ.get('PATH', os.defpath)}"},
         ) as process:
             try:
-                status = process.wait()
+                status = process.wait(_LONGEST_S)
+            except subprocess.TimeoutExpired:
+                status = None
             finally:
                 with suppress(ProcessLookupError):  # all of them have ended
                     os.killpg(process.pid, signal.SIGKILL)
@@ -200,8 +205,9 @@ def _do(site: _Site, what: str, command: Sequence[str], *, working_directory: Pa
     if status == 0:
         return
     said = site.log.read_bytes()[begin:].decode(errors="replace").splitlines()
+    how = f"took longer than {_LONGEST_S / 60:.0f} minutes" if status is None else f"ended with status {status}"
     raise RunError(
-        f"could not {what}: {command[0]} ended with status {status}",
+        f"could not {what}: {command[0]} {how}",
         hint=f"the lines above say why, {site.log} has all of them; the same command again starts afresh",
         detail="\n".join(line for line in said if line.strip())[-4000:],
     )

@@ -7,10 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..records.graph import ActivationGraph, SharedStorage, StepTrace, Stretch
-from ..records.plan import COMPROMISED, Plan, level_plans
-from ..records.quota import Quota
-from .blocks import Blocks
-from .course import Course
+from ..records.plan import COMPROMISED, Plan, Quota, level_plans
+from .course import Blocks, Course
 from .formulas import Formula
 from .lifetimes import Lifetimes, Watch
 from .partition import GraphSplitter, Split

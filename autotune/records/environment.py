@@ -2,8 +2,101 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Literal
+
+from .units import format_share
+
+ClockLimit = Literal[
+    "idle",
+    "application_clocks",
+    "power_cap",
+    "hardware_slowdown",
+    "sync_boost",
+    "software_thermal",
+    "hardware_thermal",
+    "power_brake",
+    "display_clocks",
+]
+"""What may hold a clock down; NVML's clocks event reasons, which older drivers call throttle reasons."""
+
+THROTTLING: frozenset[ClockLimit] = frozenset(
+    {"hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake"}
+)
+"""Those that come of heat and of the power supply, and so differ from one round to the next.
+
+A GPU that works hard is at its power cap as a rule: that slows down every setting that takes as much power.
+"""
+
+
+@dataclass(frozen=True)
+class DeviceReading:
+    """One look at a GPU; what it does not tell is None. ``limits`` is what holds its clock down at the moment."""
+
+    sm_clock_mhz: int | None = None
+    power_w: float | None = None
+    limits: tuple[ClockLimit, ...] | None = None
+
+    @property
+    def is_throttled(self) -> bool:
+        """Return whether it is too hot, or short of power."""
+        return not THROTTLING.isdisjoint(self.limits or ())
+
+
+@dataclass(frozen=True)
+class DeviceConditions:
+    """The ``readings`` looks at a GPU in the window of steps by which a trial is measured; of several the slowest's.
+
+    ``sm_clock_mhz`` and ``power_w`` are medians, None where the GPU does not tell them. ``limits`` is what held its
+    clock down, each with its share of the looks; ``throttled_share`` is that of the looks at which heat or the power
+    supply did.
+    """
+
+    readings: int
+    sm_clock_mhz: float | None = None
+    lowest_sm_clock_mhz: int | None = None
+    highest_sm_clock_mhz: int | None = None
+    power_w: float | None = None
+    highest_power_w: float | None = None
+    limits: dict[str, float] = field(default_factory=dict)
+    throttled_share: float = 0.0
+
+
+def conditions_of(readings: Sequence[DeviceReading]) -> DeviceConditions | None:
+    """Return what so many looks say together; None if there was none."""
+    if not readings:
+        return None
+    clocks = [one.sm_clock_mhz for one in readings if one.sm_clock_mhz is not None]
+    powers = [one.power_w for one in readings if one.power_w is not None]
+    held = [limit for one in readings for limit in one.limits or ()]
+    return DeviceConditions(
+        readings=len(readings),
+        sm_clock_mhz=float(statistics.median(clocks)) if clocks else None,
+        lowest_sm_clock_mhz=min(clocks, default=None),
+        highest_sm_clock_mhz=max(clocks, default=None),
+        power_w=statistics.median(powers) if powers else None,
+        highest_power_w=max(powers, default=None),
+        limits={limit: held.count(limit) / len(readings) for limit in sorted(set(held))},
+        throttled_share=sum(one.is_throttled for one in readings) / len(readings),
+    )
+
+
+def conditions_words(conditions: DeviceConditions | None) -> str:
+    """Clock, power and limits in a line for people; empty where nothing is known."""
+    if conditions is None:
+        return ""
+    words = []
+    if conditions.sm_clock_mhz is not None:
+        between = f"{conditions.lowest_sm_clock_mhz:,} to {conditions.highest_sm_clock_mhz:,}"
+        words.append(f"{conditions.sm_clock_mhz:,.0f} MHz ({between})")
+    if conditions.power_w is not None:
+        words.append(f"{conditions.power_w:.0f} W (at most {conditions.highest_power_w:.0f})")
+    for limit, share in conditions.limits.items():
+        words.append(f"{limit.replace('_', ' ')} {format_share(share)} of the time")
+    return ", ".join(words)
+
 
 DeviceKind = Literal["cpu", "cuda"]
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Literal
 
 from .configuration import Configuration
 from .engines import ENGINES, Target
@@ -15,7 +17,68 @@ from .inference import InferenceFacts
 from .matrix import PhaseMemory
 from .measurement import MemorySplit
 from .outcome import Measured, Outcome
-from .preload import Preload
+
+
+@dataclass(frozen=True)
+class LocatedBlocks:
+    """The modules of a class that repeat in the model, as ``model.modules()`` numbers those of the class, from 0.
+
+    ``number`` is how many of the class there are; ``called`` are those that repeat, in the order of their first call in
+    training. ``has_statistics``: a norm with running statistics is inside. ``checkpoints``: the library that wrote the
+    class can recompute it by a switch of its own (transformers' ``gradient_checkpointing_enable``).
+    """
+
+    class_name: str
+    number: int
+    called: tuple[int, ...]
+    has_statistics: bool = False
+    checkpoints: bool = False
+
+
+@dataclass(frozen=True)
+class Located:
+    """A line of ``results.jsonl``: what a run in mode ``locate`` has seen in the script's first training step.
+
+    ``roots`` are the classes of the modules that the script calls; ``blocks`` are those of all of them. ``caches``: a
+    module keeps keys and values for generating text, which a block that is run again would add to once more.
+    ``trainer_arguments`` are the fields of transformers' ``TrainingArguments`` where the script trains by its
+    ``Trainer``, of version ``transformers``; None where it does not.
+    """
+
+    kind: ClassVar[str] = "located"
+    roots: tuple[str, ...]
+    blocks: tuple[LocatedBlocks, ...]
+    process: int
+    rank: int = 0
+    caches: bool = False
+    trainer_arguments: tuple[str, ...] | None = None
+    transformers: str = ""
+
+    def blocks_of(self, class_name: str) -> LocatedBlocks | None:
+        """Those of a class; None where none of it repeats."""
+        return next((one for one in self.blocks if one.class_name == class_name), None)
+
+
+@dataclass(frozen=True)
+class Preload:
+    """Installed modules that a script imports before it trains, in its order; what those import in turn is left out.
+
+    ``modules`` are imported after torch, but for the first one where it ``brings_torch``: the script imports torch by
+    importing that. Parts of torch are among them that torch imports only as they are needed. ``before_torch`` are the
+    packages that the script has imported by then, which are none of them.
+    """
+
+    modules: tuple[str, ...] = ()
+    before_torch: tuple[str, ...] = ()
+    brings_torch: bool = False
+
+    def up_to(self, refused: Collection[str]) -> Preload:
+        """The same, but for the first of the modules that is refused and all after it.
+
+        Those may depend on what it does beside: they are to find what they find in the script.
+        """
+        kept = tuple(itertools.takewhile(lambda name: name not in refused, self.modules))
+        return replace(self, modules=kept) if kept else Preload()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import math
 import statistics
 from dataclasses import dataclass, field
 
-from .conditions import DeviceConditions
+from .environment import DeviceConditions
 from .matrix import PhaseMemory
 
 # From this share of the time on what others took contends a measurement: a thread that waits for a processor, or the

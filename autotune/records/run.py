@@ -8,11 +8,9 @@ from typing import ClassVar, Literal
 from .audit import Audit
 from .configuration import Configuration
 from .environment import Environment
-from .facts import AccumulationControl, BatchControl, Facts
+from .facts import AccumulationControl, BatchControl, Facts, Located, Preload
 from .fingerprint import Fingerprint
-from .located import Located
 from .outcome import Outcome
-from .preload import Preload
 from .proof import Differences
 
 PROTOCOL_VERSION = 1

@@ -3,19 +3,133 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from .configuration import Configuration
 from .engines import Engine, EngineProperties
 from .environment import Environment
 from .facts import Facts
-from .objective import Objective
+from .fingerprint import script_sha256, script_title
 from .outcome import Measured, Outcome
 from .proof import Proof
 from .run import Measuring
-from .sources import script_sha256, script_title
-from .spent import TimeSpent
+from .units import format_bytes, format_share
+
+Stage = Literal["discovery", "search", "rounds", "proof", "compiled"]
+
+
+@dataclass(frozen=True)
+class StageTime:
+    """The runs of one stage, added up; runs of several devices at once count each. All times are in seconds.
+
+    ``forked`` of the ``runs`` came out of a fork server, the others are fresh processes. ``start_s`` is up to the first
+    training call: the process, the imports, what the script prepares; also all of a run that came to no training call.
+    ``compile_s`` is the part of warm-ups in whose steps something was traced or compiled, ``warmup_s`` is the rest of
+    them, ``measure_s`` the steps that count, or all steps of a proof. ``describe_s`` is what discovery takes after the
+    measurement. ``rest_s`` is what is left: waiting for a node, failed trials, switches between trials, the end.
+    """
+
+    stage: Stage
+    runs: int = 0
+    forked: int = 0
+    start_s: float = 0.0
+    compile_s: float = 0.0
+    warmup_s: float = 0.0
+    measure_s: float = 0.0
+    describe_s: float = 0.0
+    rest_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        return self.start_s + self.compile_s + self.warmup_s + self.measure_s + self.describe_s + self.rest_s
+
+    def __add__(self, other: StageTime) -> StageTime:
+        """Both together, of one stage."""
+        assert self.stage == other.stage
+        added = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)[1:]}
+        return replace(self, **added)
+
+
+@dataclass(frozen=True)
+class TimeSpent:
+    """The time from the beginning of a study to its verdict, over all of its sessions that came to one.
+
+    ``between_s`` of the ``total_s`` no run was at work: the search decides, the database is written.
+    """
+
+    total_s: float = 0.0
+    between_s: float = 0.0
+    stages: tuple[StageTime, ...] = ()
+
+    def __add__(self, other: TimeSpent) -> TimeSpent:
+        """Both together."""
+        stages = {one.stage: one for one in self.stages}
+        for one in other.stages:
+            stages[one.stage] = stages.get(one.stage, StageTime(one.stage)) + one
+        return TimeSpent(self.total_s + other.total_s, self.between_s + other.between_s, tuple(stages.values()))
+
+
+LIKELY = 0.8
+"""The least chance of fitting at which something is called likely to: a judgement."""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A configuration that may fit, with what is expected of it.
+
+    ``rate_sd`` and ``peak_sd`` are standard deviations of what is expected, as shares. ``chance`` is that of fitting.
+    ``is_measured``: it is the script as it is, and the figures are those of discovery.
+    """
+
+    configuration: Configuration
+    samples_per_s: float
+    rate_sd: float
+    peak_bytes: int
+    peak_sd: float
+    is_measured: bool = False
+    chance: float = 1.0
+
+    @property
+    def peak_interval(self) -> tuple[int, int]:
+        """Return what the peak should lie between, in bytes, in 95 of 100 cases."""
+        reach = 1.96 * self.peak_sd * self.peak_bytes
+        return max(0, int(self.peak_bytes - reach)), int(self.peak_bytes + reach)
+
+
+def format_chance(chance: float) -> str:
+    """Write a chance as a percentage; what was not measured is never certain."""
+    return f"{min(max(chance, 0.01), 0.99):.0%}"
+
+
+Goal = Literal["throughput", "memory"]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The criterion by which one setting is a better answer than another.
+
+    ``throughput``: the most samples per second, within ``target_memory_bytes`` where there is such a target. Runs may
+    use all of the memory limit even so. ``memory``: the lowest peak at no more than ``max_slowdown``, a share, fewer
+    samples per second than the script as it stands. Where the script does not fit, the fastest setting found takes its
+    place.
+    """
+
+    goal: Goal = "throughput"
+    max_slowdown: float = 0.03
+    target_memory_bytes: int | None = None
+
+    def __str__(self) -> str:
+        if self.goal == "memory":
+            return f"least memory at no more than {format_share(self.max_slowdown)} fewer samples/s"
+        target = self.target_memory_bytes
+        return "most samples/s" + ("" if target is None else f" within {format_bytes(target)}")
+
+    def limit_bytes(self, memory_limit_bytes: int) -> int:
+        """Return what an answer may peak at: the target, or as much as a run may use."""
+        return min(memory_limit_bytes, self.target_memory_bytes or memory_limit_bytes)
+
 
 Sampler = Literal["model", "tpe", "random"]
 TrialState = Literal["running", "finished"]

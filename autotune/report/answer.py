@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 
 from ..records.chosen import converted_by
-from ..records.command import shell_word
 from ..records.configuration import Configuration, keeps_batch_size
 from ..records.engines import COMPILING_ENGINES, ENGINES
 from ..records.figures import format_speed
-from ..records.printable import first_line
+from ..records.printable import first_line, shell_word
 from ..records.proof import Proof
 from ..records.units import format_bytes, format_ratio, format_share
 from ..records.words import joined, setting_words

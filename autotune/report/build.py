@@ -7,7 +7,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-from ..records.command import launch_command
 from ..records.configuration import Configuration
 from ..records.facts import Facts
 from ..records.figures import (
@@ -20,16 +19,15 @@ from ..records.figures import (
     script_figures_of,
 )
 from ..records.outcome import Measured, OutOfMemory
-from ..records.printable import printable_strings
+from ..records.printable import launch_command, printable_strings
 from ..records.stack import Figures, GlobalBatch
 from ..records.study import Comparison, StudyRecord, StudySpec, Trial, Verdict
 from ..records.words import recomputed_words, setting_words
-from ..verdict.feasible import flaws_of
+from ..verdict.feasible import flaws_of, front
 from ..verdict.finalists import baseline_is_finite
-from ..verdict.front import front
 from ..verdict.memory_limit import answer_limit_of, limit_of
-from ..verdict.offers import compiled_gain
 from ..verdict.parts import gain_of
+from ..verdict.sentences import compiled_gain
 from .foresight import foreseen_of, steps_of
 from .record import (
     DescribedScript,

@@ -12,6 +12,7 @@ import hashlib
 import json
 from datetime import UTC, datetime
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..records.codec import to_json
@@ -20,12 +21,27 @@ from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names
 from . import answer, sentences, tables
 from .area import draw_steps
-from .assets import folder_of, read_asset
 from .chart import draw_batches, draw_chart
 from .record import Report, ReportedSetting, winner_word
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+_FOLDERS = (_PACKAGE / "dashboards", _PACKAGE.parent / "dashboards")
+
+
+def folder_of(name: str) -> Path:
+    """The folder that has this file of ``dashboards/``."""
+    folder = next((folder for folder in _FOLDERS if (folder / name).is_file()), None)
+    assert folder is not None, f"{name} is not in {_FOLDERS}: the wheel was built without dashboards/"
+    return folder
+
+
+def read_asset(name: str) -> str:
+    """Read one file of ``dashboards/``."""
+    return (folder_of(name) / name).read_text(encoding="utf-8")
 
 
 def render_html(report: Report) -> str:

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..records.conditions import DeviceConditions
 from ..records.configuration import Configuration
 from ..records.engines import Engine, Target
-from ..records.environment import Environment
+from ..records.environment import DeviceConditions, Environment
 from ..records.facts import (
     AccumulationControl,
     BatchControl,
@@ -30,9 +29,8 @@ from ..records.matrix import PhaseMemory
 from ..records.measurement import MemorySplit
 from ..records.outcome import Outcome
 from ..records.proof import Proof
-from ..records.spent import TimeSpent
 from ..records.stack import Figures, GlobalBatch
-from ..records.study import AnswerKind, Comparison, StudySpec
+from ..records.study import AnswerKind, Comparison, StudySpec, TimeSpent
 from ..verdict.parts import Gain
 
 REPORT_VERSION = 4

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Sequence
 from ..records.engines import Target
 from ..records.facts import ClusterFacts
 from ..records.figures import global_batch_sentences
-from ..records.fit import LIKELY, Fit, format_chance
 from ..records.matrix import MemoryPhase, highest
 from ..records.outcome import Died, Measured, TimedOut
 from ..records.printable import first_line
+from ..records.study import LIKELY, Fit, format_chance
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names, joined, recomputed_words
 from .record import DescribedScript, ModelPart, Report

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from ..records.engines import Target
 from ..records.facts import OptimizerFacts, PrecisionFacts
 from ..records.figures import format_rate
-from ..records.fit import Fit, format_chance
 from ..records.matrix import PhaseMemory
 from ..records.proof import GROUPS, GroupDifference, Proof, difference_of
-from ..records.study import Found
+from ..records.study import Fit, Found, format_chance
 from ..records.units import format_bytes, format_duration, format_ratio, format_share
 from ..records.words import cut_names
 from ..verdict.memory_limit import passed

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..errors import PredictionError
-from ..predict.blocks import Blocks
+from ..predict.course import Blocks
 from ..predict.prediction import Predictor
 from ..predict.simulation import Kept
 from ..records.configuration import Configuration

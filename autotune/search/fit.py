@@ -8,16 +8,15 @@ import numpy as np
 import numpy.typing as npt
 
 from ..records.facts import Facts
-from ..records.fit import LIKELY, Fit
 from ..records.measurement import Measurement
-from ..records.objective import Objective
 from ..records.outcome import Measured
+from ..records.study import LIKELY, Fit, Objective
 from ..verdict.aim import Aim
 from ..verdict.feasible import is_feasible
+from .candidates import Observation
 from .cost.ground import Ground
 from .cost.model import CostModel
 from .knowledge import Knowledge
-from .observation import Observation
 from .space import Space
 
 # Simulating takes milliseconds, so of each batch size only so many are simulated: the fastest with this chance before.

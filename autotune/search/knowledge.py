@@ -16,9 +16,9 @@ from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
 from ..records.study import Repeat
 from ..verdict.aim import Aim
 from ..verdict.rounds import holds
+from .candidates import Observation
 from .cost.ground import Ground
 from .cost.model import CostModel
-from .observation import Observation
 from .score import score
 from .standing import Standing
 

@@ -21,7 +21,7 @@ from ..records.chosen import choices_of
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.outcome import HostOutOfMemory, Measured, NoTrainingStep, Outcome, OutOfMemory, TimedOut
-from .observation import Observation, Origin
+from .candidates import Observation, Origin
 from .score import Score
 from .space import BATCH_SIZE, Point, Space
 

@@ -21,9 +21,9 @@ from ..records.words import counted
 from ..verdict.aim import Aim
 from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
 from . import optuna_trials
+from .candidates import Origin
 from .cost.ground import Ground
 from .knowledge import Knowledge, with_rounds
-from .observation import Origin
 from .proposal import plans_first, propose
 from .score import score
 from .space import Space

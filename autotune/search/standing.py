@@ -13,11 +13,10 @@ from ..records.figures import format_rate, format_speed
 from ..records.units import format_bytes
 from ..verdict.aim import Aim
 from ..verdict.search_end import EVEN_CHANCE
-from .candidates import Indices
+from .candidates import Indices, Observation
 from .cost.beliefs import Noise, StepTime
 from .cost.features import Array
 from .cost.model import CostModel
-from .observation import Observation
 
 # No peak is expected below this share of the best's: the model is a straight line, which may come down to nothing, and
 # the logarithm of that is not finite.

@@ -11,19 +11,16 @@ import sqlalchemy as sa
 
 from .. import __version__
 from ..errors import StorageError, did_you_mean
-from ..records.command import shell_word
 from ..records.gate import PastGate
+from ..records.printable import shell_word
 from ..records.study import StudySpec
-from . import migrating, optuna_study, schema
-from .claims import Claims
-from .connections import connect, use_write_ahead_log
+from . import migrating, optuna_tables, schema
+from .claims import Claims, Owner
+from .connections import Location, connect, parse_location, use_write_ahead_log
 from .faults import translated
-from .location import Location
 from .optuna_tables import OptunaTables
-from .owner import Owner
 from .port import Store
-from .standing import version_of
-from .study import SqlStudy
+from .study import SqlStudy, version_of
 
 _MAX_NAME = 200
 
@@ -72,7 +69,7 @@ class SqlStore(Store):
             if name in self:
                 raise _exists(name)
             storage = self._optuna.storage()
-            optuna_study.create_study(name, storage)
+            optuna_tables.create_study(name, storage)
             row = {
                 "optuna_study_id": storage.get_study_id_from_name(name),
                 "name": name,
@@ -157,6 +154,32 @@ class SqlStore(Store):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def open_store(
+    url: str,
+    *,
+    create: bool = True,
+    timeout_s: float = 15.0,
+    grace_s: float = 120.0,
+    owner: Owner | None = None,
+) -> SqlStore:
+    """Open a database of studies, and make its tables if it has none.
+
+    Args:
+        url: ``sqlite:///FILE``, the bare path of a file, or ``postgresql://user:password@host/database``.
+        create: Make the SQLite file if it is not there. Commands that only read pass False, so that a mistyped name
+            is an error and not an empty database.
+        timeout_s: How long to wait for a locked database, or for a server.
+        grace_s: How long an owner on another machine may be silent before its trials are taken over.
+        owner: Who begins trials; this process unless told otherwise.
+
+    Raises:
+        StorageError: The URL or what it names cannot be used.
+        RunError: The database is locked, or no room is left.
+    """
+    location = parse_location(url)
+    return SqlStore(location, create=create, timeout_s=timeout_s, grace_s=grace_s, owner=owner or Owner.current())
 
 
 def _check_file(location: Location, *, create: bool) -> None:

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import sqlalchemy as sa
 
 from ..errors import AutotuneError, NotPermittedError, RunError, StorageError
-from ..records.command import shell_word
-from .location import Location
+from ..records.printable import shell_word
+from .connections import Location
 
 # Of SQLSTATE: PostgreSQL documentation, appendix A.
 _NOT_PERMITTED = "42501"

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from .. import __version__
 from ..errors import StorageError
 from . import schema
-from .location import Location
+from .connections import Location
 
 _LOCK = 0x6175746F  # any number that nobody else locks in the same PostgreSQL database: "auto"
 _WRITER = "autotune"  # key in the table about: the version that made the tables

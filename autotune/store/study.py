@@ -21,16 +21,44 @@ from ..records.environment import Environment
 from ..records.facts import Facts
 from ..records.outcome import Measured, Outcome
 from ..records.study import Repeat, StudyRecord, StudySpec, Trial, Verdict
-from . import optuna_study, schema
+from . import optuna_tables, schema
 from .claims import Claims
+from .connections import Location
 from .faults import translated
-from .location import Location
 from .optuna_tables import OptunaTables
 from .port import Study, Unstored
-from .standing import version_of
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
+
+
+# Rows are added, and these of their columns are filled in later.
+_COUNTED: tuple[tuple[sa.Table, tuple[str, ...]], ...] = (
+    (schema.trial, ("configuration", "outcome", "environment_id")),
+    (schema.repeat, ()),
+    (schema.bundle, ()),
+)
+
+
+def version_of(connection: sa.Connection, study_id: int | None = None, *more: object) -> str:
+    """A text that is another one when a study has changed, or any of all of them and the gates; or what is added."""
+    study = schema.study.c
+    texts = [sa.type_coerce(study[name], sa.Text) for name in ("spec", "facts", "verdict")]
+    # Facts are long, and are replaced by others once at most.
+    query = sa.select(study.id, study.created_at, texts[0], sa.func.length(texts[1]), texts[2]).order_by(study.id)
+    found = [list(row) for row in connection.execute(_only(query, study.id, study_id))]
+    for table, columns in _COUNTED:
+        counts = sa.select(sa.func.count(), *(sa.func.count(table.c[name]) for name in columns)).select_from(table)
+        found.append(list(connection.execute(_only(counts, table.c.study_id, study_id)).one()))
+    if study_id is None:
+        found.append([connection.scalar(sa.select(sa.func.count()).select_from(schema.gate))])
+    return hashlib.sha256(json.dumps([*found, *more]).encode()).hexdigest()[:16]
+
+
+def _only(
+    query: sa.Select[*tuple[Any, ...]], column: sa.ColumnElement[int], study_id: int | None
+) -> sa.Select[*tuple[Any, ...]]:
+    return query if study_id is None else query.where(column == study_id)
 
 
 P = ParamSpec("P")
@@ -87,7 +115,7 @@ class SqlStudy(Study):
 
     @cached_property
     def _optuna(self) -> OptunaStudy:
-        return optuna_study.load_study(self.name, self._optuna_tables.storage())
+        return optuna_tables.load_study(self.name, self._optuna_tables.storage())
 
     def guard(self) -> AbstractContextManager[None]:
         """Turn database failures in the block into StorageError and RunError."""
@@ -249,7 +277,7 @@ class SqlStudy(Study):
         numbers = self._claims.owned(*done)
         if not numbers:
             return ()
-        running = optuna_study.running_trials(self.optuna)
+        running = optuna_tables.running_trials(self.optuna)
         for number in numbers - running.keys():  # told, and cut off before that was noted
             self.mark_told(number)
         return self._read(numbers & running.keys())
@@ -270,7 +298,7 @@ class SqlStudy(Study):
     def recover(self, unstored: Callable[[Trial], Unstored | None] | None = None) -> tuple[Trial, ...]:
         """Fail the running trials of dead owners and enqueue them again."""
         lost = self._claims.take(schema.trial.c.state == "running")
-        lost |= self._claims.take_unbegun(optuna_study.running_trials(self.optuna), self._optuna_trial_id)
+        lost |= self._claims.take_unbegun(optuna_tables.running_trials(self.optuna), self._optuna_trial_id)
         for trial in self._read(lost):
             known = unstored(trial) if unstored else None
             if known is not None and self.finish(trial.number, *known):
@@ -281,7 +309,7 @@ class SqlStudy(Study):
 
     def _requeue(self, number: int) -> None:
         """Enqueue a trial that we hold again. Ours is marked last, so that a crash here is found and gone on from."""
-        optuna_study.requeue(self.optuna, number)
+        optuna_tables.requeue(self.optuna, number)
         values = {"state": "finished", "finished_at": time.time(), "recovered": True, "told": True}
         with self._claims.transaction() as connection:
             self._claims.update(connection, number, **values)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ..launch.port import Launcher, RunResult
@@ -16,11 +16,11 @@ from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.facts import Facts
 from ..records.figures import rounds_of
+from ..records.outcome import Outcome
 from ..records.proof import Proof
 from ..records.run import Measuring, Request, Verifying
-from ..records.spent import Stage
 from ..records.stack import Stack
-from ..records.study import Comparison, StudyRecord, StudySpec
+from ..records.study import Comparison, Repeat, Stage, StudyRecord, StudySpec, Trial
 from ..store.port import Study
 from ..verdict.aim import Aim
 from ..verdict.finalists import awaited, to_confirm
@@ -28,9 +28,64 @@ from ..verdict.rounds import compare
 from ..verdict.search_end import NOTHING_BELIEVED, Believed
 from ..verdict.sequential import FIRST_LOOK
 from .budget import Budget, Interruption, RunCancel
-from .snapshot import Snapshot
 from .stopwatch import Stopwatch
 from .watcher import Watcher
+
+
+class Snapshot:
+    """A study's record, as it was read last and with what this process has stored since.
+
+    What this process stores of trials and rounds goes through here, so it is known at once. What other processes of the
+    same study store is known from the next ``refresh``: before something is asked for, before a final, and before a
+    decision. Who may have a trial or a final is never decided by the snapshot, but by the database. Methods may be
+    called from several threads.
+    """
+
+    def __init__(self, study: Study) -> None:
+        self._study = study
+        self._lock = threading.Lock()
+        self._record = study.record()
+
+    @property
+    def record(self) -> StudyRecord:
+        """The record; trials that were begun since it was read have no times yet."""
+        return self._record
+
+    def refresh(self) -> StudyRecord:
+        """Read the record again."""
+        with self._lock:
+            self._record = self._study.record()
+            return self._record
+
+    def begin(self, number: int, configuration: Configuration, run_directory: str) -> bool:
+        """Claim a trial; False if another process has it."""
+        with self._lock:
+            if not self._study.begin(number, configuration, run_directory):
+                return False
+            trial = Trial(number, configuration, "running", run_directory=run_directory)
+            self._record = replace(self._record, trials=(*self._record.trials, trial))
+            return True
+
+    def finish(self, number: int, outcome: Outcome, environment: Environment | None) -> bool:
+        """Store the outcome of a trial; False if it was taken over."""
+        with self._lock:
+            if not self._study.finish(number, outcome, environment):
+                return False
+            trials = (
+                replace(trial, state="finished", outcome=outcome, environment=environment, finished_at=time.time())
+                if trial.number == number
+                else trial
+                for trial in self._record.trials
+            )
+            self._record = replace(self._record, trials=tuple(trials))
+            return True
+
+    def add_repeat(self, repeat: Repeat) -> None:
+        """Store a round of a final."""
+        with self._lock:
+            self._study.add_repeat(repeat)
+            self._record = replace(self._record, repeats=(*self._record.repeats, repeat))
+
 
 # So many more rounds than the latest final had may tell what that did not.
 _MORE_ROUNDS = 2

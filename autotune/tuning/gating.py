@@ -8,13 +8,9 @@ from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
 from ..errors import PredictionError
-from ..gate.baseline import differences, is_same_device, reference_for
-from ..gate.decision import decide_gate, not_comparable
-from ..gate.graphs import decide_by_graphs, graphs_failed
-from ..gate.weighing import Allowed, GateRound, is_told, weigh
 from ..launch.port import Launcher, RunResult
 from ..launch.requests import graphs_request, round_request
-from ..predict.reading import read_graphs
+from ..predict.prediction import read_graphs
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.facts import AccumulationControl, BatchControl
@@ -23,6 +19,10 @@ from ..records.outcome import Measured, Outcome
 from ..records.run import Request
 from ..records.study import StudySpec
 from ..records.words import joined
+from ..verdict.gate.baseline import differences, is_same_device, reference_for
+from ..verdict.gate.decision import decide_gate, not_comparable
+from ..verdict.gate.graphs import decide_by_graphs, graphs_failed
+from ..verdict.gate.weighing import Allowed, GateRound, is_told, weigh
 from ..verdict.rounds import order_of_round
 from .budget import Budget, Interruption, RunCancel
 from .context import run_first

@@ -1,4 +1,4 @@
-"""Times of a study's runs, by stage and by the activity of each run; see ``records/spent.py``."""
+"""Times of a study's runs, by stage and by the activity of each run; see ``records/study.py``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..files.changes import Changes
 from ..launch.port import Event, Launcher, RunResult
 from ..records.outcome import Measured
 from ..records.run import Request
-from ..records.spent import Stage, StageTime, TimeSpent
+from ..records.study import Stage, StageTime, TimeSpent
 
 
 class Stopwatch:

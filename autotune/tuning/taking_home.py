@@ -12,15 +12,13 @@ from ..export.expressing import Expressed
 from ..export.heading import Shown, heading_of
 from ..launch.port import Launcher, RunResult
 from ..launch.requests import locate_request, round_request
-from ..records.command import shell_word
 from ..records.configuration import Configuration
 from ..records.environment import Environment
-from ..records.facts import Facts
+from ..records.facts import Facts, Located
 from ..records.figures import summary_of
-from ..records.located import Located
 from ..records.measurement import Measurement
 from ..records.outcome import Measured, Outcome
-from ..records.printable import first_line
+from ..records.printable import first_line, shell_word
 from ..records.proof import Proof
 from ..records.run import Request, Verifying
 from ..records.study import StudyRecord

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +15,44 @@ from ..errors import AutotuneError
 from ..launch.port import Event
 from ..launch.requests import trial_request
 from ..records.chosen import engine_choices
+from ..records.codec import loads, to_json
+from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.outcome import Outcome, TimedOut
+from ..records.study import Trial
 from ..search.search import Asked, Search
 from ..search.space import build_space
+from ..store.port import Unstored
 from ..verdict.decision import nothing_else_tells
 from ..verdict.idle_memory import growing_segments, idle_memory, tried_unasked
 from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
 from .budget import RunCancel
 from .context import Context, devices_of, unused
-from .unstored import keep, kept
+
+
+def keep_unstored(
+    directory: Path, number: int, configuration: Configuration, outcome: Outcome, environment: Environment | None
+) -> None:
+    """Keep an outcome beside what its run has written. Where that fails too, the trial is measured again."""
+    trial = Trial(number, configuration, "finished", outcome, environment, run_directory=str(directory))
+    with suppress(OSError):
+        _file(directory, number).write_text(json.dumps(to_json(trial)), encoding="utf-8")
+
+
+def kept_unstored(trial: Trial) -> Unstored | None:
+    """Return what was kept of a trial; None if nothing was, as where its owner died, or was on another machine."""
+    try:
+        text = _file(Path(trial.run_directory), trial.number).read_text(encoding="utf-8")
+        found: Trial = loads(Trial, text, where="an outcome that was kept")
+    except (OSError, ValueError):
+        return None
+    is_it = (found.number, found.configuration) == (trial.number, trial.configuration)
+    return (found.outcome, found.environment) if is_it and found.outcome is not None else None
+
+
+def _file(directory: Path, number: int) -> Path:
+    return directory / f"unstored-{number}.json"
+
 
 # After so many failures and nothing else, the script is what fails: it can't be run twice, say.
 _HOPELESS = 5
@@ -34,7 +64,7 @@ def open_search(context: Context, baseline: Outcome, run_directory: str, *, took
     ``took_s`` is what the baseline took.
     """
     study, facts = context.study, context.facts
-    study.recover(kept)
+    study.recover(kept_unstored)
     record = context.snapshot.refresh()
     search = _search(context, tried_unasked(record))
     number = search.add_baseline(baseline)
@@ -212,7 +242,7 @@ class Trials:
                         cancel.set()
                 number = asked[event.index].number
                 if unstorable is not None and number not in stored:
-                    keep(directory, number, configurations[event.index], event.outcome, event.environment)
+                    keep_unstored(directory, number, configurations[event.index], event.outcome, event.environment)
 
         def take(index: int, outcome: Outcome, environment: Environment | None) -> None:
             number = asked[index].number

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 from ..records.facts import ClusterFacts
 from ..records.measurement import Measurement
-from ..records.objective import Objective
-from ..records.study import Comparison
+from ..records.study import Comparison, Objective
 from ..records.units import format_bytes
 
 

@@ -1,8 +1,10 @@
-"""The sentences that say a study's answer: one function for each way in which it may end."""
+"""The sentences that say a study's answer: one function for each end of a study, and what compiling would gain."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from statistics import fmean, stdev
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
@@ -14,7 +16,9 @@ from ..records.units import TELLS_NOTHING, format_bytes, format_ratio, format_sh
 from ..records.words import counted, sentence, setting_words
 from .aim import Aim
 from .contention import lacks_kernels, times_as_fast_alone, was_busy, was_throttled
-from .sequential import FIRST_LOOK, LEAST_GAIN
+from .feasible import is_feasible
+from .finalists import baseline_is_finite
+from .sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, student_quantile
 
 _UNKNOWN_PLANS = "it is not known what could be recomputed"
 
@@ -356,3 +360,43 @@ def _bound(ratio: float | None) -> str:
 
 def _do_not_tell(comparison: Comparison) -> str:
     return f"{counted(comparison.rounds, 'round')} beside it {'do' if comparison.rounds != 1 else 'does'} not tell"
+
+
+# What compiling brings is told from here on, and where nothing says how far runs scatter, from there. One run in twenty
+# that is no better may seem to be: what is offered is to look for more, and nothing is answered by it.
+_WORTH_TELLING, _WITHOUT_ROUNDS = 1.05, 1.1
+_LEVEL = 0.05
+
+
+def compiled_gain(record: StudyRecord) -> float | None:
+    """Return how many times as good as the answer its setting was compiled, in one run; None where that shows no gain.
+
+    Good is what the objective says; where that is less memory, no slower than the answer's slowest round. A gain is
+    more than one run and rounds like the answer's may differ by chance.
+    """
+    facts, verdict = record.facts, record.verdict
+    run, winner = (None, None) if verdict is None else (verdict.compiled, verdict.winner)
+    if facts is None or verdict is None or run is None or winner is None or run.answer.key != winner.key:
+        return None
+    aim = Aim(record.spec.objective, verdict.memory_limit_bytes)
+    rounds = [one.outcome for one in rounds_of(record.repeats, winner)]
+    trials = [trial.outcome for trial in record.trials if trial.configuration.key == winner.key]
+    own = [one.measurement for one in rounds if isinstance(one, Measured)]
+    own = own or [one.measurement for one in trials if isinstance(one, Measured)]
+    merits = [aim.merit_of(one) for one in own]
+    if not isinstance(run.outcome, Measured) or not merits or min(merits) <= 0:
+        return None
+    measurement = run.outcome.measurement
+    is_finite = baseline_is_finite(record.trials, facts)
+    if not is_feasible(measurement, aim.limit_bytes, baseline_is_finite=is_finite) or not aim.merit_of(measurement):
+        return None
+    if aim.seeks_memory and measurement.samples_per_s < min(one.samples_per_s for one in own):
+        return None
+    logs = [math.log(one) for one in merits]
+    gain = math.log(aim.merit_of(measurement)) - fmean(logs)
+    alone = 1.0 if aim.seeks_memory else max(map(times_as_fast_alone, own))
+    least = math.log(_WITHOUT_ROUNDS * alone)
+    if len(logs) >= FIRST_LOOK:  # how busy the machine was is in how they scatter
+        scatter = max(stdev(logs), LEAST_NOISE) * math.sqrt(1 + 1 / len(logs))
+        least = max(math.log(_WORTH_TELLING), student_quantile(_LEVEL, len(logs) - 1) * scatter)
+    return math.exp(gain) if gain > least else None

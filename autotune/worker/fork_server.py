@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..records.codec import from_json
-from ..records.preload import Preload
+from ..records.facts import Preload
 
 if TYPE_CHECKING:
     from .hidden import Hidden

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
-from ..records.preload import Preload
+from ..records.facts import Preload
 from .import_watch import is_foreign, package_of
 from .torch_import import modules_appeared
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from ..records.preload import Preload
+from ..records.facts import Preload
 
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 # Torch is imported ahead in any case, and what answers for a run must not come from another process.

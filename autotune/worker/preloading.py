@@ -19,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-from ..records.preload import Preload
+from ..records.facts import Preload
 from .hidden import REPLACED_BY_TORCH
 from .native_writers import watch_native_writers
 from .surroundings import Surroundings

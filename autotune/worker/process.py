@@ -15,8 +15,8 @@ import torch
 from ..files.keeper import note_training
 from ..metering.results import ProgressFile, append_line, ranks_of_results
 from ..records.configuration import Configuration
+from ..records.facts import Preload
 from ..records.outcome import Outcome, Phase
-from ..records.preload import Preload
 from ..records.run import STARTER_RANK, Ended, Line, Request, Result
 from .device import cuda_device, device_uuid, limit_memory, outside_bytes, uses_cuda
 from .environment import describe_environment

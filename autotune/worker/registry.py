@@ -10,9 +10,9 @@ from .describing.description import Baseline, Description
 from .describing.graph_description import GraphDescription
 from .describing.ortmodule_description import OrtModuleDescription
 from .describing.root_inputs import RootInputs
-from .engines.aot import AotEngine
 from .engines.inductor import InductorEngine
 from .engines.ortmodule import OrtModuleEngine
+from .engines.plan_engine import AotEngine
 from .engines.port import Engine
 from .hooks.hooked_script import HookedScript
 from .process import TrainingProcess

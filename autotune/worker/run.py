@@ -26,11 +26,10 @@ from ..records.run import PROTOCOL_VERSION, Request, Result
 from ..records.stale import REFUSED_STATUS
 from .caches import redirect_caches
 from .failure import EXIT_ADVICE, exit_words, failure_of, let_children_end
-from .hooks import accumulation, batch_size
+from .hooks import batch_size, training_libraries
 from .import_watch import ImportWatch
 from .native_writers import watch_native_writers
-from .proving.casts import keep_casts
-from .proving.seeds import seed_generators, seed_numpy
+from .proving.seeds import keep_casts, seed_generators, seed_numpy
 from .refusal import share_refusal, was_refused
 from .script import hide_worker, own_traceback, run_module, run_script
 from .surroundings import Surroundings
@@ -158,14 +157,14 @@ def install_in_child(run_directory: str) -> None:
 def _choose_sizes(request: Request) -> None:
     """Choose what a script that asks is told, and what libraries that it trains by are set to."""
     batch_size.set_answer(request.batch_size)
-    accumulation.choose(request.accumulation, request.accumulation_control)
-    accumulation.watch_batch_size(request.batch_size if request.mode == "launch" else None)
+    training_libraries.choose(request.accumulation, request.accumulation_control)
+    training_libraries.watch_batch_size(request.batch_size if request.mode == "launch" else None)
     choose(request.written)
 
 
 def _patch(module: str) -> None:
     """Called when the script has imported a library's module."""
-    accumulation.patch(module)
+    training_libraries.patch(module)
     patch(module)
 
 

@@ -20,7 +20,7 @@ LIBRARIES = (
     "transformers.trainer",
     "transformers.training_args",
 )
-"""Modules that hooks patch when they have been imported (``hooks/accumulation.py``); each of them imports torch."""
+"""Modules that hooks patch once they are imported (``hooks/training_libraries.py``); each of them imports torch."""
 
 
 def when_imported(

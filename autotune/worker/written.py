@@ -11,7 +11,7 @@ import runpy
 from typing import TYPE_CHECKING, Any
 
 from ..records.outcome import Fallback
-from .hooks.accumulation import wrap
+from .hooks.training_libraries import wrap
 
 if TYPE_CHECKING:
     from torch import nn

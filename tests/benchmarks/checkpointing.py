@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from autotune.records.configuration import Configuration
-from autotune.worker.engines.aot import AotEngine
+from autotune.worker.engines.plan_engine import AotEngine
 from tests.benchmarks.models import MODELS, Built
 from tests.benchmarks.sidebyside import peak_bytes, ratio, times_s
 from tests.fakes.planned import clean_torch

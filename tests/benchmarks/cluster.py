@@ -36,7 +36,7 @@ sys.path.insert(0, str(ROOT))
 from autotune import pipeline  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
 from autotune.records.study import StudySpec  # noqa: E402
-from autotune.store.opening import open_store  # noqa: E402
+from autotune.store.database import open_store  # noqa: E402
 from autotune.tuning.budget import Interruption  # noqa: E402
 from tests.benchmarks import kill  # noqa: E402
 from tests.fakes.landscape import Landscape  # noqa: E402

@@ -28,10 +28,12 @@ sys.path.insert(0, str(ROOT))
 
 from autotune.launch.process import ProcessLauncher  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
-from autotune.records.plan import Plan  # noqa: E402
-from autotune.records.quota import Quota  # noqa: E402
+from autotune.records.plan import (  # noqa: E402
+    Plan,
+    Quota,
+)
 from autotune.records.run import Request  # noqa: E402
-from autotune.worker.engines.aot import AotEngine  # noqa: E402
+from autotune.worker.engines.plan_engine import AotEngine  # noqa: E402
 from autotune.worker.plans.joint import copy_joint  # noqa: E402
 from autotune.worker.plans.partition import JointGraph  # noqa: E402
 from tests.benchmarks.models import MODELS  # noqa: E402

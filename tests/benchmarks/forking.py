@@ -29,8 +29,8 @@ from autotune.launch.port import RunResult  # noqa: E402
 from autotune.launch.process import ProcessLauncher  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
 from autotune.records.engines import Engine  # noqa: E402
+from autotune.records.facts import Preload  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
-from autotune.records.preload import Preload  # noqa: E402
 from autotune.records.run import Request  # noqa: E402
 
 VARIABLES = os.environ | {"CUDA_VISIBLE_DEVICES": ""}

@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT))
 
 from autotune.launch.process import ProcessLauncher  # noqa: E402
 from autotune.launch.requests import graphs_request  # noqa: E402
-from autotune.predict.reading import read_graphs  # noqa: E402
+from autotune.predict.prediction import read_graphs  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
 from autotune.records.study import StudySpec  # noqa: E402

@@ -27,7 +27,7 @@ from autotune.errors import StorageError
 from autotune.machine.interpreter import WORKER
 from autotune.records.outcome import Outcome
 from autotune.records.study import StudyRecord
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 
 SCRIPT = Path(__file__).resolve().parents[1] / "e2e/scripts/known_rate.py"
 # A moment is so many trials of the search after the start, and then a part of the time that one takes. None at all

@@ -24,7 +24,7 @@ from torch import nn
 
 from autotune.records.configuration import Configuration
 from autotune.records.plan import ALL, Plan
-from autotune.worker.engines.aot import AotEngine
+from autotune.worker.engines.plan_engine import AotEngine
 from autotune.worker.plans.graph_pair import Pair
 from tests.benchmarks.models import MODELS, WITHOUT_DROPOUT, Built
 from tests.benchmarks.sidebyside import peak_bytes, ratio, times_s

@@ -53,7 +53,7 @@ def measure(path, shapes, batch, runs, setting):
     from autotune.inference.feeds import other_feeds, read_shapes
     from autotune.inference.model import read_model
     from autotune.inference.session import Runner
-    from autotune.metering.resident import reset_resident_peak, resident_bytes, resident_peak
+    from autotune.metering.host import reset_resident_peak, resident_bytes, resident_peak
     from autotune.records.chosen import made_choices
     from autotune.records.session import session_of
 

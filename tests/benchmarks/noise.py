@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.cli.interruption import interruption
+from autotune.cli.local_launcher import interruption
 from autotune.machine.devices import find_device
 from autotune.machine.interpreter import find_interpreter
 from autotune.machine.meters.vendors import read_gpus

@@ -42,9 +42,11 @@ from autotune.records.plan import ALL, Plan  # noqa: E402
 from autotune.worker.describing.allocations import Allocations  # noqa: E402
 from autotune.worker.describing.calibration import Calibrator  # noqa: E402
 from autotune.worker.describing.dimensions import Dimensions  # noqa: E402
-from autotune.worker.engines.aot import AotEngine  # noqa: E402
 from autotune.worker.engines.inductor import InductorEngine  # noqa: E402
-from autotune.worker.engines.plan_engine import PlanEngine  # noqa: E402
+from autotune.worker.engines.plan_engine import (  # noqa: E402
+    AotEngine,
+    PlanEngine,
+)
 from autotune.worker.measuring.peaks import MemoryWatch, release_memory  # noqa: E402
 
 CALIBRATED = 8

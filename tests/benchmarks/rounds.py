@@ -32,9 +32,14 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from autotune.records.configuration import Configuration  # noqa: E402
-from autotune.records.objective import Objective  # noqa: E402
 from autotune.records.plan import Plan  # noqa: E402
-from autotune.records.study import Repeat, StudyRecord, StudySpec, Trial  # noqa: E402
+from autotune.records.study import (  # noqa: E402
+    Objective,
+    Repeat,
+    StudyRecord,
+    StudySpec,
+    Trial,
+)
 from autotune.verdict.aim import Aim  # noqa: E402
 from autotune.verdict.decision import decide  # noqa: E402
 from autotune.verdict.rounds import next_round  # noqa: E402

@@ -30,7 +30,7 @@ sys.path.insert(0, str(ROOT))
 
 import optuna  # noqa: E402
 
-from autotune.records.objective import Objective  # noqa: E402
+from autotune.records.study import Objective  # noqa: E402
 from tests.benchmarks.landscapes.figures import Played, judge, marks, summary  # noqa: E402
 from tests.benchmarks.landscapes.physics import KEPT, OPEN, landscape_of  # noqa: E402
 from tests.benchmarks.landscapes.replay import Replay, Replayed  # noqa: E402

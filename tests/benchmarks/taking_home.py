@@ -30,13 +30,15 @@ from autotune.launch.process import ProcessLauncher  # noqa: E402
 from autotune.launch.requests import locate_request  # noqa: E402
 from autotune.predict.prediction import Predictor  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
-from autotune.records.facts import Facts  # noqa: E402
-from autotune.records.located import Located  # noqa: E402
+from autotune.records.facts import (  # noqa: E402
+    Facts,
+    Located,
+)
 from autotune.records.outcome import Measured  # noqa: E402
 from autotune.records.study import StudyRecord  # noqa: E402
 from autotune.search.fit import fits_of  # noqa: E402
 from autotune.search.space import build_space  # noqa: E402
-from autotune.store.opening import open_store  # noqa: E402
+from autotune.store.database import open_store  # noqa: E402
 
 # Of what the script itself takes in a step, left to a search.
 _LIMITS = (0.85, 0.7, 0.55, 0.4)

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.dashboard.app import make_app
 from autotune.dashboard.serving import Server
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from tests.fakes.browsing import DEADLINE_S, PHONE, forget, press, requests, set_width, tab_to, wait_for
 from tests.fakes.store_samples import ENVIRONMENT
 from tests.fakes.stored_study import store_study

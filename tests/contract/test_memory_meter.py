@@ -13,7 +13,7 @@ import pytest
 
 from autotune.machine.meters.nvidia import Nvidia
 from autotune.machine.meters.port import MemoryMeter, Vendor
-from autotune.machine.meters.resident import ResidentMeter
+from autotune.machine.meters.run_meter import ResidentMeter
 from autotune.machine.meters.vendors import VENDORS, read_gpus
 from tests.fakes.memory_meter import FakeMeter
 from tests.fakes.nvml import Card, FakeNvml

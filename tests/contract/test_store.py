@@ -18,8 +18,8 @@ from autotune.errors import StorageError
 from autotune.records.configuration import Configuration
 from autotune.records.gate import Gate, Gauge, PastGate, Reading
 from autotune.records.study import Repeat, StudyRecord
-from autotune.store.opening import open_store
-from autotune.store.owner import Owner, _start_of
+from autotune.store.claims import Owner, _start_of
+from autotune.store.database import open_store
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.store import InMemoryDatabase, InMemoryStore

@@ -13,7 +13,7 @@ import pytest
 from autotune.cli import main
 from autotune.launch.process import ProcessLauncher
 from autotune.records.facts import AccumulationControl, OptimizerFacts, PrecisionFacts
-from autotune.records.sources import script_sha256
+from autotune.records.fingerprint import script_sha256
 from tests.docs.pages import FILES, FOR_USERS, name, shown
 from tests.fakes.landscape import ENVIRONMENT, Cluster, Landscape
 from tests.fakes.launcher import FakeLauncher

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.export.bundle import read_bundle
-from autotune.formats.log import read_log_text
+from autotune.ort_logs.log import read_log_text
 from autotune.records.engines import ENGINES
 
 _MODEL = re.compile(r"^( *)model = .*\n", re.MULTILINE)

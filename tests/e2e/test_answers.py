@@ -62,5 +62,5 @@ def test_a_prediction_is_no_certain_no(tmp_path: Path) -> None:
     fits = document_of(run)["fits"]
 
     assert fits, "the least that may be needed is told, with its chance"
-    assert fits[0]["batch_size"] < 4, "half of its own batch is not the least there is"
+    assert fits[0]["configuration"]["batch_size"] < 4, "half of its own batch is not the least there is"
     assert all(0 <= one["chance"] < 0.8 for one in fits)

@@ -12,8 +12,7 @@ import pytest
 from autotune.records.audit import Audit
 from autotune.records.configuration import Configuration
 from autotune.records.run import Measuring, Request
-from autotune.report.audit import audit_sentences
-from autotune.verdict.auditing import judge_audit
+from autotune.report.audit import audit_sentences, judge_audit
 
 from .conftest import Once, Plain
 from .inside import run_inside

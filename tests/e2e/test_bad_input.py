@@ -19,7 +19,7 @@ import pytest
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
 from autotune.records.plan import Plan
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 
 from .conftest import MakeBundle
 from .inside import run_inside

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import study_record
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 
 from .inside import run_inside
 from .processes import SCRIPTS, Finished, autotune_command, run_command

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.gate import EXITS
-from autotune.gate.baseline import read_baseline
 from autotune.records.codec import from_json
 from autotune.records.configuration import Configuration
+from autotune.records.fingerprint import script_sha256
 from autotune.records.gate import Gate, PastGate
 from autotune.records.plan import Plan
-from autotune.records.sources import script_sha256
+from autotune.verdict.gate.baseline import read_baseline
 
 from .conftest import MakeBundle
 from .inside import run_inside

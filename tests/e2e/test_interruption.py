@@ -14,7 +14,7 @@ import pytest
 from optuna.trial import TrialState
 
 from autotune.records.study import StudyRecord
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from tests.benchmarks.kill import processes_of
 
 from .processes import DEADLINE_S, SCRIPTS, autotune_command, run_autotune, variables

@@ -13,9 +13,9 @@ import pytest
 
 from autotune.export.bundle import export_bundle
 from autotune.records.configuration import Configuration
+from autotune.records.fingerprint import script_sha256
 from autotune.records.outcome import Measured
 from autotune.records.plan import Plan
-from autotune.records.sources import script_sha256
 from autotune.records.study import StudySpec
 from tests.fakes.study_record import study_record
 

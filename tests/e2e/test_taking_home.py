@@ -18,7 +18,7 @@ from autotune.export.exporters import EXPORTERS
 from autotune.records.configuration import Configuration
 from autotune.records.plan import Plan
 from autotune.records.study import StudyRecord, StudySpec
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from autotune.tuning.budget import Interruption
 from autotune.tuning.taking_home import TakenHome
 from tests.fakes.stored_study import store_study

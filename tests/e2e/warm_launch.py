@@ -17,7 +17,7 @@ if __name__ == "__main__":
     del sys.path[0]  # this file's folder: workers are started with -P
     package = run_path(worker)["load_package"]().__name__
     hidden = importlib.import_module(f"{package}.worker.hidden")
-    preload = importlib.import_module(f"{package}.records.preload")
+    facts = importlib.import_module(f"{package}.records.facts")
     run = importlib.import_module(f"{package}.worker.run")
     run._Host._refuse = lambda self, reason: os._exit(REFUSED)
-    sys.exit(run.main(directory, hidden=hidden.Hidden(preload.Preload(), ())))
+    sys.exit(run.main(directory, hidden=hidden.Hidden(facts.Preload(), ())))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from autotune.machine.devices import Device
 from autotune.machine.meters.port import Neighbours
-from autotune.records.conditions import DeviceReading
+from autotune.records.environment import DeviceReading
 
 
 class FakeMeter:

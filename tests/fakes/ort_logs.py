@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.formats.table import LoggedPlan, PlanTable
+from autotune.ort_logs.table import LoggedPlan, PlanTable
 from autotune.records.plan import COMPROMISED
 
 # ORTModule on a GPT of four layers: the figures are one real table's.

@@ -18,8 +18,7 @@ from torch import nn
 from autotune.records.configuration import Configuration
 from autotune.records.engines import SWITCHING_ENGINES
 from autotune.records.plan import ALL, Plan, parse_plans
-from autotune.worker.engines.aot import AotEngine
-from autotune.worker.engines.plan_engine import PlanEngine
+from autotune.worker.engines.plan_engine import AotEngine, PlanEngine
 
 __all__ = ["Planned", "Trace", "clean_torch", "kept_bytes"]
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 import optuna
 
-from autotune.records.objective import Objective
 from autotune.records.outcome import Measured
-from autotune.records.study import StudySpec, Trial
+from autotune.records.study import Objective, StudySpec, Trial
 from autotune.search import optuna_trials
 from autotune.search.search import Search
 from autotune.search.space import Space, build_space

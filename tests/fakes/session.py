@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune import pipeline
-from autotune.records.sources import script_sha256
+from autotune.records.fingerprint import script_sha256
 from autotune.records.study import StudySpec
-from autotune.store.owner import Owner
+from autotune.store.claims import Owner
 from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import ENVIRONMENT, Cluster, Landscape
 from tests.fakes.launcher import FakeLauncher

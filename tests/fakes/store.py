@@ -13,8 +13,8 @@ from autotune import __version__
 from autotune.errors import StorageError
 from autotune.records.gate import PastGate
 from autotune.records.study import StudyRecord, Trial
-from autotune.store.optuna_study import create_study, requeue, running_trials
-from autotune.store.owner import Owner
+from autotune.store.claims import Owner
+from autotune.store.optuna_tables import create_study, requeue, running_trials
 
 
 @dataclass

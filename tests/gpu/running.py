@@ -17,8 +17,8 @@ from autotune.launch.port import RunResult
 from autotune.launch.process import ProcessLauncher
 from autotune.machine.meters.vendors import read_gpus
 from autotune.records.configuration import Configuration
+from autotune.records.facts import Preload
 from autotune.records.outcome import Measured, Outcome
-from autotune.records.preload import Preload
 from autotune.records.run import GpuMeasuring, Measuring, Request, Verifying
 
 SCRIPT = """

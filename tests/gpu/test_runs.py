@@ -14,7 +14,7 @@ from autotune.records.configuration import Configuration
 from autotune.records.outcome import Fallback, OutOfMemory
 from autotune.records.plan import parse_plans
 from autotune.records.run import Measuring
-from autotune.worker.measuring.clocks import DeviceClock
+from autotune.worker.modes.measure import DeviceClock
 from tests.gpu.running import GIB, SCRIPT, held_by_another_process, logs, measured, needs_speeds, run
 
 pytestmark = [

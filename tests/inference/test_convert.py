@@ -6,8 +6,7 @@ import numpy as np
 import onnx
 import pytest
 
-from autotune.inference.compare import compare, furthest, keep
-from autotune.inference.convert import convert
+from autotune.inference.convert import compare, convert, furthest, keep
 from autotune.inference.feeds import read_shapes, samples
 from autotune.inference.model import ModelError, read_model
 from autotune.inference.session import Runner

@@ -10,13 +10,11 @@ import pytest
 
 from autotune.inference import run as runs
 from autotune.inference import session as sessions
-from autotune.inference.environment import describe_environment
-from autotune.inference.gpu import find_gpu
-from autotune.inference.memory import PhasedMemory
+from autotune.inference.gpu import describe_environment, find_gpu
 from autotune.inference.model import read_model
 from autotune.inference.profile import idle_settings
 from autotune.inference.session import Runner
-from autotune.inference.trial import Trial
+from autotune.inference.trial import PhasedMemory, Trial
 from autotune.metering.results import ProgressFile
 from autotune.records.chosen import choices_of, made_choices
 from autotune.records.codec import loads

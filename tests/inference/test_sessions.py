@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autotune.inference.compare import compare, keep
+from autotune.inference.convert import compare, keep
 from autotune.inference.session import Runner
 from autotune.records.chosen import choices_of, made_choices
 from autotune.records.conversion import CONVERSIONS

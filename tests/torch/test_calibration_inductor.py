@@ -10,12 +10,12 @@ import torch
 import torch._inductor.config
 from torch import nn
 
+from autotune.predict.partition import GraphSplitter
 from autotune.predict.simulation import Simulation
 from autotune.records.codec import dumps, loads
 from autotune.records.configuration import Configuration
 from autotune.records.graph import ActivationGraph
-from autotune.records.plan import ALL, Plan
-from autotune.records.quota import Quota
+from autotune.records.plan import ALL, Plan, Quota
 from autotune.worker.describing.calibration import Calibrator
 from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.engines.inductor import InductorEngine
@@ -142,9 +142,9 @@ def test_halves_hold_what_inductor_gets_and_save_as_much() -> None:
     model, calibrator = described(lambda: nn.Sequential(Block(), Block()), 8, 16, 32)
     (joint,) = (graph.joint for graph in model.engine.graphs)
     (graph,) = calibrator.graphs.values()
-    simulation = Simulation([graph])
+    splitter = GraphSplitter(graph)
     for plans in ((), (Plan("Block+", 1, 1),), (Plan("Block+", 1, ALL),)):
-        (split,) = simulation.splits(plans)
+        split = splitter.split(splitter.tags(Quota(plans)))
         pair = joint.partition(Quota(plans))
         assert simulated_operators(graph, split.forward) == operators(pair.forward)
         # Inductor puts them in an order of its own.

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils import _triton
 
 from autotune.records.outcome import Fallback, OutOfMemory
-from autotune.worker.describing.compiler import compile_refusal
+from autotune.worker.describing.description import compile_refusal
 from autotune.worker.hooks.roots import Root
 
 NET = nn.Linear(1, 1)

@@ -13,7 +13,7 @@ from torch import nn
 from autotune.records.configuration import Configuration
 from autotune.records.plan import parse_plans
 from autotune.worker.engines import plan_engine
-from autotune.worker.engines.aot import AotEngine
+from autotune.worker.engines.plan_engine import AotEngine
 from autotune.worker.plans.partition import JointGraph
 from tests.fakes.models import CASES, Broken, Gpt
 from tests.fakes.planned import Planned, clean_torch

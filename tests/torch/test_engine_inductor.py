@@ -17,9 +17,8 @@ from torch._dynamo.utils import counters
 
 from autotune.records.configuration import Configuration
 from autotune.records.plan import NONE, Plan, parse_plans
-from autotune.worker.engines.aot import AotEngine
 from autotune.worker.engines.inductor import InductorEngine, make_partitioner
-from autotune.worker.engines.plan_engine import PlanEngine
+from autotune.worker.engines.plan_engine import AotEngine, PlanEngine
 from autotune.worker.hooks.compilation import watch_compile
 from autotune.worker.plans.partition import Quota
 from tests.fakes.models import CASES

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from autotune.records.configuration import Configuration
 from autotune.records.plan import parse_plans
-from autotune.worker.engines.aot import AotEngine
+from autotune.worker.engines.plan_engine import AotEngine
 from autotune.worker.hooks.compilation import watch_compile
 from autotune.worker.hooks.roots import RootHooks
 from tests.fakes.hooked import restored_torch

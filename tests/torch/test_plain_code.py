@@ -13,7 +13,7 @@ from autotune.export.expressing import Blocks, Expressed
 from autotune.export.heading import heading_of
 from autotune.export.plain_code import PlainCode
 from autotune.records.configuration import Configuration
-from autotune.records.located import Located
+from autotune.records.facts import Located
 from tests.fakes.study_record import study_record
 
 WIDTH = 16

@@ -9,9 +9,8 @@ import torch
 from torch import nn
 from torch._functorch.partitioners import default_partition
 
-from autotune.records.plan import ALL, Plan
-from autotune.records.quota import Quota
-from autotune.worker.engines.aot import AotEngine
+from autotune.records.plan import ALL, Plan, Quota
+from autotune.worker.engines.plan_engine import AotEngine
 from autotune.worker.plans.joint import copy_joint
 from autotune.worker.plans.partition import JointGraph
 from tests.fakes.models import CASES, Gpt

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from autotune.worker.plans.code import compiled
+from autotune.worker.plans.graph_pair import compiled
 
 
 def module(graph: fx.Graph, **constants: Any) -> fx.GraphModule:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import nn
 
+from autotune.predict.partition import GraphSplitter
 from autotune.predict.simulation import Simulation
 from autotune.records.codec import dumps, loads
 from autotune.records.graph import ActivationGraph
-from autotune.records.plan import ALL, COMPROMISED, RECOMPUTE, Plan
-from autotune.records.quota import Quota
+from autotune.records.plan import ALL, COMPROMISED, RECOMPUTE, Plan, Quota
 from autotune.worker.plans.activation_graph import activation_graph, obstacle
 from autotune.worker.plans.graph_pair import Pair
 from autotune.worker.plans.partition import JointGraph
@@ -126,13 +126,13 @@ def test_saved_bytes_and_order_are_those_of_the_partitioner_for_any_plans(joints
     for joint in joints:
         assert obstacle(joint) is None
         graph = exported(joint)
-        simulation = Simulation([graph])
+        simulation, splitter = Simulation([graph]), GraphSplitter(graph)
         for plans in plan_sets(joint):
             pair: Pair = joint.partition(Quota(plans))
-            simulated = simulation.run(plans, dimensions={})
-            assert simulated.saved_bytes == pair.saved.value, plans
-            assert simulated.num_recomputed == len(pair.recomputed), plans
-            (split,) = simulation.splits(plans)
+            assert simulation.run(plans, dimensions={}).saved_bytes == pair.saved.value, plans
+            (kept,) = simulation.kept(plans, dimensions={})
+            assert len(kept.recomputed) == len(pair.recomputed), plans
+            split = splitter.split(splitter.tags(Quota(plans)))
             assert simulated_operators(graph, split.forward) == operators(pair.forward), plans
             assert simulated_operators(graph, split.backward) == operators(pair.backward), plans
             checked += 1

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from autotune.records.preload import Preload
+from autotune.records.facts import Preload
 from autotune.worker.hidden import Hidden
 from autotune.worker.import_watch import ImportWatch
 from autotune.worker.preloading import PreloadError, TorchState, preload

@@ -11,9 +11,8 @@ import torch.nn.functional as F
 from torch import fx, nn
 
 from autotune.records.configuration import Configuration
-from autotune.records.plan import parse_plans
-from autotune.records.quota import Quota
-from autotune.worker.engines.aot import AotEngine
+from autotune.records.plan import Quota, parse_plans
+from autotune.worker.engines.plan_engine import AotEngine
 from autotune.worker.plans import redrawing
 from autotune.worker.plans.graph_pair import Pair
 from autotune.worker.plans.joint import is_random

@@ -15,8 +15,7 @@ from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_sel
 
 from autotune.worker.describing.allocations import Allocations
 from autotune.worker.hooks.saving import SavingHooks, SavingWatch
-from autotune.worker.measuring.module_places import ModulePlaces
-from autotune.worker.measuring.saved_tensors import SavedTensors
+from autotune.worker.measuring.saved_tensors import ModulePlaces, SavedTensors
 
 SAMPLES, WIDTH = 256, 32
 # A tensor of a block's width, and of its inside.

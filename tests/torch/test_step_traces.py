@@ -18,7 +18,7 @@ from autotune.records.plan import ALL, Plan
 from autotune.worker.describing.allocations import Allocations
 from autotune.worker.describing.calibration import Calibrator
 from autotune.worker.describing.dimensions import Dimensions
-from autotune.worker.engines.aot import AotEngine
+from autotune.worker.engines.plan_engine import AotEngine
 from autotune.worker.hooks.roots import RootHooks
 from autotune.worker.hooks.watch import Watch
 from tests.fakes.hooked import restored_torch

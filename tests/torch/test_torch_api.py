@@ -535,7 +535,7 @@ def test_inductor_asks_one_function_for_the_folder_that_no_variable_names() -> N
 
 
 def test_inductor_reads_from_a_variable_whether_casts_are_kept() -> None:
-    """worker/proving/casts.py sets it before the script imports torch: else proofs hold rounding against plans."""
+    """worker/proving/seeds.py sets it before the script imports torch: else proofs hold rounding against plans."""
     import torch._inductor.config
 
     assert isinstance(torch._inductor.config.emulate_precision_casts, bool)

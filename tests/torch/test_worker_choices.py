@@ -14,7 +14,6 @@ import torch
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
-from autotune.checks.discovered import check_choices
 from autotune.errors import UsageError
 from autotune.export.readme import render_readme
 from autotune.export.stack import build_stack
@@ -26,6 +25,7 @@ from autotune.records.engines import Engine
 from autotune.records.facts import Facts
 from autotune.records.outcome import Fallback, Measured, Outcome
 from autotune.records.stack import StackLayer
+from autotune.tuning.checks import check_choices
 from autotune.worker.choices import precision
 from autotune.worker.choices.made import MadeChoices
 from autotune.worker.choices.optimizers import OptimizerKeyword
@@ -396,7 +396,8 @@ class ShuffledChoice(Choice):
     def refusal_for(self, facts: Facts) -> str:
         return "" if facts.optimizers else "the script does not train"
 
-    def by_hand(self, variables_file: str) -> str:
+    @property
+    def by_hand(self) -> str:
         return "Shuffle each batch."
 
     def stack_line(self, value: str) -> StackLine:

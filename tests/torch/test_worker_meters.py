@@ -10,18 +10,16 @@ import pytest
 import torch
 
 from autotune.metering import trial_meter
-from autotune.metering.clocks import WaitingTime
 from autotune.metering.host import driver_version
-from autotune.metering.trial_meter import Window
+from autotune.metering.trial_meter import WaitingTime, Window
 from autotune.records.measurement import Measurement
 from autotune.records.run import Measuring
 from autotune.worker.device import cuda_device, device_uuid, limit_memory, outside_bytes
 from autotune.worker.environment import describe_environment
 from autotune.worker.garbage import uncollected
-from autotune.worker.measuring import meter
-from autotune.worker.measuring.clocks import DeviceClock
-from autotune.worker.measuring.meter import make_meter
 from autotune.worker.measuring.peaks import MemoryWatch
+from autotune.worker.modes import measure
+from autotune.worker.modes.measure import DeviceClock, make_meter
 from tests.fakes.cuda import FakeCuda, FakeDevice
 
 GIB = 2**30
@@ -51,7 +49,7 @@ def test_figures_are_those_of_the_device_that_is_trained_on(cuda: FakeCuda) -> N
 def test_a_script_that_trains_on_the_cpu_has_its_figures_though_cuda_is_awake(cuda: FakeCuda) -> None:
     """An optimizer of torch 2.14 wakes CUDA in its first step wherever it trains."""
     cuda[0].hold(GIB)
-    trial = meter.make_meter(Measuring(), fixed_length=True)
+    trial = measure.make_meter(Measuring(), fixed_length=True)
     trial.begin()
 
     peaks = trial.memory.peaks()
@@ -65,8 +63,8 @@ def test_threads_that_launch_the_devices_work_may_not_wait_for_a_processor(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[dict[str, str]] = []
-    monkeypatch.setattr(meter, "WaitingTime", lambda **options: made.append(options) or WaitingTime(**options))
-    trial = meter.make_meter(Measuring(), fixed_length=True, device=1)
+    monkeypatch.setattr(measure, "WaitingTime", lambda **options: made.append(options) or WaitingTime(**options))
+    trial = measure.make_meter(Measuring(), fixed_length=True, device=1)
     trial.begin()
     while not trial.measuring_since_s:
         trial.step(Window(samples=8, calls=1), compiled=False)
@@ -353,7 +351,7 @@ def test_threads_that_waited_in_the_steps_of_a_short_script_contend_it(
         def shares(self) -> tuple[float, ...]:
             return (self._share,)
 
-    monkeypatch.setattr(meter, "WaitingTime", Waiting)
+    monkeypatch.setattr(measure, "WaitingTime", Waiting)
     training = train()
     for _ in range(103):
         training.step(0.01)

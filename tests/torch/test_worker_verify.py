@@ -15,9 +15,9 @@ from autotune.records.configuration import Configuration
 from autotune.records.outcome import Fallback
 from autotune.records.proof import ValueGroup, difference_of
 from autotune.records.run import Compared, Verifying
+from autotune.worker.modes.verify import nudge
 from autotune.worker.proving import verification
-from autotune.worker.proving.casts import keep_casts
-from autotune.worker.proving.nudge import nudge
+from autotune.worker.proving.seeds import keep_casts
 from autotune.worker.proving.verification import Verification
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune.api import hosted, tuning
-from autotune.api.progress import Progress
-from autotune.api.tuning import Tuned
+from autotune.api import source, tuning
+from autotune.api.tuning import Progress, Tuned
 from autotune.cli import load_command
 from autotune.errors import InterruptionError, RunError, UsageError
 from autotune.records.codec import to_json
@@ -247,7 +246,7 @@ def test_what_ends_without_a_word_is_told_with_its_last_lines(told: Told) -> Non
 def test_a_trial_does_not_tune_itself(sign: str, told: Told, monkeypatch: pytest.MonkeyPatch) -> None:
     commands = told()
     if sign == "module":
-        monkeypatch.setitem(sys.modules, hosted._WORKER, sys)
+        monkeypatch.setitem(sys.modules, source._WORKER, sys)
     else:
         monkeypatch.setenv("AUTOTUNE_RUN", "/somewhere")
     with pytest.raises(UsageError, match="a process that autotune runs itself") as refused:

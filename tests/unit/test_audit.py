@@ -21,9 +21,15 @@ from autotune.records.outcome import ScriptError
 from autotune.records.run import Measuring
 from autotune.records.study import StudySpec
 from autotune.records.units import format_bytes
-from autotune.report.audit import audit_rows, audit_sentences, holder_table, region_table
+from autotune.report.audit import (
+    audit_rows,
+    audit_sentences,
+    blocks_would_free,
+    holder_table,
+    region_table,
+)
 from autotune.tuning.budget import Interruption
-from autotune.verdict.auditing import blocks_would_free, judge_audit
+from autotune.verdict.auditing import judge_audit
 from tests.fakes.landscape import measured
 from tests.fakes.watcher import FakeWatcher
 

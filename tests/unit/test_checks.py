@@ -9,16 +9,6 @@ from typing import Any, Literal
 
 import pytest
 
-from autotune.checks.discovered import (
-    check_batch_sizes,
-    check_choices,
-    check_global_batch,
-    described_at_smaller,
-    judge,
-    smaller_to_describe,
-)
-from autotune.checks.memory_limit import check_limit
-from autotune.checks.script import check_module, check_script
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
 from autotune.predict.prediction import Predictor
 from autotune.records.configuration import Configuration
@@ -32,13 +22,24 @@ from autotune.records.facts import (
     PrecisionFacts,
     StepsFacts,
 )
+from autotune.records.fingerprint import script_sha256, script_title
 from autotune.records.graph import Calibration
 from autotune.records.inference import Converted, InferenceFacts, InferenceMoment
 from autotune.records.measurement import MemorySplit
 from autotune.records.outcome import Fallback, HostOutOfMemory, Outcome, OutOfMemory, ScriptError, TimedOut
 from autotune.records.run import DescriptionPace
-from autotune.records.sources import script_sha256, script_title
 from autotune.records.study import StudySpec
+from autotune.tuning.checks import (
+    check_batch_sizes,
+    check_choices,
+    check_global_batch,
+    check_limit,
+    check_module,
+    check_script,
+    described_at_smaller,
+    judge,
+    smaller_to_describe,
+)
 from tests.fakes.predictable import BLOCK, PREDICTABLE
 from tests.fakes.study_record import study_record
 from tests.fakes.worker_side import measured

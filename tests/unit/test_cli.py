@@ -18,13 +18,13 @@ import pytest
 
 from autotune import __version__, pipeline
 from autotune.cli import COMMANDS, load_command, main, places, tables
-from autotune.cli.interruption import interruption
+from autotune.cli.local_launcher import interruption
 from autotune.cli.summary import how_to_go_on
 from autotune.errors import RunError
+from autotune.records.fingerprint import script_sha256
 from autotune.records.outcome import ScriptError
-from autotune.records.sources import script_sha256
 from autotune.records.study import StudySpec
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import ENVIRONMENT, Landscape
 from tests.fakes.launcher import FakeLauncher
@@ -431,7 +431,7 @@ def test_what_a_command_may_raise_becomes_an_exit_code(autotune, monkeypatch, ra
     def fail(url, **_):
         raise raised
 
-    monkeypatch.setattr("autotune.store.opening.open_store", fail)
+    monkeypatch.setattr("autotune.store.database.open_store", fail)
     ended, _, errors = autotune("show", "x")
     assert ended == code
     assert said in errors

@@ -15,7 +15,7 @@ from autotune.cli import main
 from autotune.cli.live.display import Display
 from autotune.cli.spec import check_same, default_study_name, spec_of
 from autotune.errors import UsageError
-from autotune.formats.log import read_first
+from autotune.ort_logs.log import read_first
 from autotune.records.plan import Plan
 from autotune.records.study import StudySpec
 from autotune.search.given_plans import Given

@@ -15,13 +15,13 @@ from autotune.cli import main
 from autotune.errors import StorageError
 from autotune.export.bundle import export_bundle, read_bundle
 from autotune.files.changes import Changes
-from autotune.gate.baseline import read_baseline
 from autotune.pipeline import Discovered
 from autotune.records.configuration import Configuration
-from autotune.records.fit import Fit
 from autotune.records.gate import Gate, Reading
 from autotune.records.outcome import ScriptError
+from autotune.records.study import Fit
 from autotune.store.database import SqlStore
+from autotune.verdict.gate.baseline import read_baseline
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.study_record import FACTS, LIMIT_BYTES, proof, study_record
 
@@ -414,7 +414,7 @@ def test_what_a_failure_says_does_not_move_a_terminal_s_cursor(autotune, monkeyp
     def fail(*_, **__):
         raise StorageError("a\x1b[2Jb\nc", hint="d\u202ee", detail="its log\n\tf\x07")
 
-    monkeypatch.setattr("autotune.store.opening.open_store", fail)
+    monkeypatch.setattr("autotune.store.database.open_store", fail)
 
     assert autotune("show", "x") == (
         2,

@@ -12,8 +12,7 @@ from autotune.cli import load_command, options, places
 from autotune.cli.cluster import Cluster, launcher_of
 from autotune.cli.spec import check_same, default_study_name, spec_of, target_arguments
 from autotune.errors import UsageError
-from autotune.records.objective import Objective
-from autotune.records.study import StudySpec
+from autotune.records.study import Objective, StudySpec
 
 
 def spec_from(command, *arguments, script="train.py"):

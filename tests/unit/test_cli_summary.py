@@ -18,9 +18,8 @@ from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
 from autotune.errors import UsageError
 from autotune.records.facts import AccumulationControl, BatchControl
 from autotune.records.inference import InferenceFacts, InferenceMoment, InferencePhase, OperatorTime
-from autotune.records.objective import Objective
 from autotune.records.outcome import OutOfMemory, ScriptError
-from autotune.records.study import CompiledRun
+from autotune.records.study import CompiledRun, Objective
 from autotune.report.answer import compiled_sentence
 from autotune.report.build import build_report, describe_facts
 from tests.fakes.landscape import measured

@@ -17,8 +17,8 @@ from autotune.dashboard.app import make_app
 from autotune.dashboard.seen import Reports
 from autotune.records.gate import Gate, Gauge, PastGate
 from autotune.report.record import REPORT_VERSION
-from autotune.store.opening import open_store
-from autotune.store.owner import Owner
+from autotune.store.claims import Owner
+from autotune.store.database import open_store
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import FACTS, WINNER, baseline_best, study_record, unfinished

@@ -15,7 +15,7 @@ from autotune.export.mem_opt import render_mem_opt
 from autotune.export.readme import render_readme
 from autotune.export.stack import build_stack, render_stack
 from autotune.export.variables import KNOWN, allowed
-from autotune.predict.reading import read_graphs
+from autotune.predict.prediction import read_graphs
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts

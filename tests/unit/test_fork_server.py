@@ -24,8 +24,8 @@ from autotune.launch.process import ProcessLauncher
 from autotune.machine.devices import Gpus
 from autotune.machine.meters.run_meter import RunMeter
 from autotune.records.configuration import Configuration
+from autotune.records.facts import Preload
 from autotune.records.outcome import Died, HostOutOfMemory, Measured, NoTrainingStep
-from autotune.records.preload import Preload
 from autotune.records.run import Measuring, Request
 from autotune.worker import fork_server
 from tests.fakes.memory_meter import fake_gpu

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import FormatError, PlanError, UsageError
-from autotune.formats.log import first_to_try, read_first, read_log, read_log_text
+from autotune.ort_logs.log import first_to_try, read_first, read_log, read_log_text
 from autotune.records.matrix import MemoryPhase, PhaseMemory
 from tests.fakes import ort_logs
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.formats.log import read_log_text
-from autotune.formats.table import LoggedPlan, PlanTable
+from autotune.ort_logs.log import read_log_text
+from autotune.ort_logs.table import LoggedPlan, PlanTable
 from autotune.records.plan import ALL, Plan, parse_plans
 from tests.fakes import ort_logs
 

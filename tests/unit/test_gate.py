@@ -11,7 +11,11 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from autotune.errors import UsageError
-from autotune.gate.baseline import (
+from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, GraphReading, PastGate, Reading
+from autotune.records.outcome import Died, OutOfMemory, ScriptError
+from autotune.records.study import StudySpec
+from autotune.report.gates import gate_table
+from autotune.verdict.gate.baseline import (
     differences,
     new_baseline,
     read_baseline,
@@ -19,15 +23,10 @@ from autotune.gate.baseline import (
     why_no_baseline,
     write_baseline,
 )
-from autotune.gate.decision import decide_gate
-from autotune.gate.graphs import decide_by_graphs
-from autotune.gate.junit import render_junit
-from autotune.gate.markdown import render_markdown
-from autotune.gate.weighing import Allowed, GateRound, judge_loss, weigh
-from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, GraphReading, PastGate, Reading
-from autotune.records.outcome import Died, OutOfMemory, ScriptError
-from autotune.records.study import StudySpec
-from autotune.report.gates import gate_table
+from autotune.verdict.gate.decision import decide_gate
+from autotune.verdict.gate.graphs import decide_by_graphs
+from autotune.verdict.gate.rendering import render_junit, render_markdown
+from autotune.verdict.gate.weighing import Allowed, GateRound, judge_loss, weigh
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 
 KEY = "a setting"

@@ -14,10 +14,9 @@ import yaml
 
 from autotune.records.figures import figures_of
 from autotune.records.gate import Gate, Gauge, PastGate
-from autotune.records.objective import Objective
 from autotune.records.outcome import Measured
-from autotune.records.study import Repeat
-from autotune.store.opening import open_store
+from autotune.records.study import Objective, Repeat
+from autotune.store.database import open_store
 from autotune.verdict.memory_limit import answer_limit_of
 from tests.fakes.grafana import as_sent
 from tests.fakes.hostile_names import HOSTILE_NAMES

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from autotune.records.facts import AccumulationControl
-from autotune.worker.hooks import accumulation
+from autotune.worker.hooks import training_libraries
 
 Put = Callable[..., ModuleType]
 
@@ -23,10 +23,10 @@ def put(monkeypatch: pytest.MonkeyPatch) -> Put:
         module = ModuleType(name)
         vars(module).update(classes)
         monkeypatch.setitem(sys.modules, name, module)
-        accumulation.patch(name)
+        training_libraries.patch(name)
         return module
 
-    accumulation.choose(None, None)
+    training_libraries.choose(None, None)
     return make
 
 
@@ -66,15 +66,17 @@ def accelerate(put: Put) -> Any:
 def test_what_the_trainer_trains_by_is_read_from_it(put: Put) -> None:
     arguments, trainer = transformers(put)
     trains = trainer(arguments(4))
-    assert accumulation.control(None, 4.0).how == "none", "it does not train yet"
+    assert training_libraries.control(None, 4.0).how == "none", "it does not train yet"
     assert trains.train(resume="x") == "x"
-    assert accumulation.control(None, 4.0) == AccumulationControl("transformers", 4)
+    assert training_libraries.control(None, 4.0) == AccumulationControl("transformers", 4)
     del trains
-    assert accumulation.control(None, 4.0) == AccumulationControl("transformers", 4), "when the script has ended, too"
+    assert training_libraries.control(None, 4.0) == AccumulationControl("transformers", 4), (
+        "when the script has ended, too"
+    )
 
 
 def test_it_is_set_before_anything_is_derived_from_it(put: Put) -> None:
-    accumulation.choose(8, AccumulationControl("transformers", 4))
+    training_libraries.choose(8, AccumulationControl("transformers", 4))
     arguments, _ = transformers(put)
     made = arguments(4)
     assert (made.gradient_accumulation_steps, made.seen) == (8, 8)
@@ -89,37 +91,39 @@ def test_lightning_goes_by_either_of_its_names(put: Put, name: str) -> None:
         def fit(self) -> None:
             pass
 
-    accumulation.choose(2, AccumulationControl("lightning", 1))
+    training_libraries.choose(2, AccumulationControl("lightning", 1))
     made = put(name, Trainer=Trainer).Trainer()
     made.fit()
     assert made.accumulate_grad_batches == 2
-    assert accumulation.control(None, 2.0) == AccumulationControl("lightning", 2)
+    assert training_libraries.control(None, 2.0) == AccumulationControl("lightning", 2)
 
 
 def test_an_accelerator_that_the_script_does_not_accumulate_by_is_none_to_set(put: Put) -> None:
     made = accelerate(put)()
-    assert accumulation.control(None, 1.0).how == "none"
+    assert training_libraries.control(None, 1.0).how == "none"
     made.accumulate(None)
-    assert accumulation.control(None, 1.0) == AccumulationControl("accelerate", 1)
+    assert training_libraries.control(None, 1.0) == AccumulationControl("accelerate", 1)
 
 
 def test_the_accelerator_inside_of_a_trainer_is_left_alone(put: Put) -> None:
-    accumulation.choose(8, AccumulationControl("transformers", 4))
+    training_libraries.choose(8, AccumulationControl("transformers", 4))
     assert accelerate(put)().gradient_accumulation_steps == 1
 
 
 def test_a_number_that_the_steps_do_not_show_is_none_to_set(put: Put) -> None:
     made = accelerate(put)(gradient_accumulation_steps=4)
     made.accumulate(None)
-    control = accumulation.control(None, 1.0)
+    control = training_libraries.control(None, 1.0)
     assert control == AccumulationControl("none", 1, "Accelerate's Accelerator says 4, but an optimizer step takes 1")
 
 
 def test_the_arguments_are_believed_where_the_steps_show_it() -> None:
     given = AccumulationControl("arguments", 4)
-    assert accumulation.control(given, 4.0) == given
-    assert accumulation.control(given, 1.0).reason == "the arguments say 4, but an optimizer step takes 1"
-    assert accumulation.control(None, 1.5) == AccumulationControl("none", None, accumulation.control(None, 1.5).reason)
+    assert training_libraries.control(given, 4.0) == given
+    assert training_libraries.control(given, 1.0).reason == "the arguments say 4, but an optimizer step takes 1"
+    assert training_libraries.control(None, 1.5) == AccumulationControl(
+        "none", None, training_libraries.control(None, 1.5).reason
+    )
 
 
 def test_a_version_without_these_names_is_left_as_it_is(put: Put) -> None:
@@ -129,7 +133,7 @@ def test_a_version_without_these_names_is_left_as_it_is(put: Put) -> None:
     put("transformers.trainer", Trainer=Trainer)
     put("transformers.training_args")
     assert Trainer.train is None
-    assert accumulation.control(None, 1.0).how == "none"
+    assert training_libraries.control(None, 1.0).how == "none"
 
 
 @pytest.mark.parametrize(
@@ -145,13 +149,13 @@ def test_a_batch_size_that_the_trainer_tells_and_does_not_train_with_is_pointed_
 ) -> None:
     monkeypatch.setenv("RANK", rank)
     arguments, trainer = transformers(put)
-    accumulation.watch_batch_size(set_to)
+    training_libraries.watch_batch_size(set_to)
     try:
         made = arguments(1)
         made.per_device_train_batch_size = 8
         trainer(made).train(resume="x")
     finally:
-        accumulation.watch_batch_size(None)
+        training_libraries.watch_batch_size(None)
     note = (
         "autotune: note: transformers' Trainer tells a batch size of 8 (in its log, in trainer_state.json, and in "
         "samples per second where max_steps is set); it trains with 16\n"

@@ -20,24 +20,23 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from autotune.checks.script import check_script
 from autotune.cli import places
 from autotune.cli.spec import default_study_name
 from autotune.errors import AutotuneError, StorageError, UsageError
 from autotune.export.bundle import export_bundle, read_bundle
 from autotune.export.stack import build_stack
-from autotune.gate.junit import render_junit
-from autotune.gate.markdown import render_markdown
 from autotune.records.codec import dumps, loads
-from autotune.records.command import as_operand, launch_command, shell_line, shell_word
 from autotune.records.gate import Gate, Gauge, Reading
+from autotune.records.printable import as_operand, launch_command, shell_line, shell_word
 from autotune.records.study import StudyRecord, StudySpec
 from autotune.report.build import build_report
 from autotune.report.page import render_html
+from autotune.store.connections import parse_location
+from autotune.store.database import open_store
 from autotune.store.faults import translated
-from autotune.store.location import parse_location
-from autotune.store.opening import open_store
 from autotune.store.port import Store
+from autotune.tuning.checks import check_script
+from autotune.verdict.gate.rendering import render_junit, render_markdown
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.study_record import WINNER, study_record
 from tests.unit.test_report_page import Page

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.launch.device_peak import DevicePeak
+from autotune.launch.supervise import DevicePeak
 from autotune.machine.meters.run_meter import Sample
 from autotune.records.measurement import Measurement, Peaks
 from tests.fakes.worker_side import measured

@@ -6,8 +6,7 @@ import dataclasses
 
 import pytest
 
-from autotune.launch.ledger import Ledger
-from autotune.launch.merge import merge
+from autotune.launch.ledger import Ledger, merge
 from autotune.records.measurement import Measurement, Peaks
 from autotune.records.outcome import Died, Measured, OutOfMemory, ScriptError
 from autotune.records.run import STARTER_RANK, Ended, Result

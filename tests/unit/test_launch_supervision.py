@@ -15,7 +15,7 @@ from autotune.errors import RunError
 from autotune.launch.port import Event
 from autotune.machine.meters.port import Neighbours
 from autotune.machine.meters.run_meter import RunMeter
-from autotune.records.conditions import DeviceReading
+from autotune.records.environment import DeviceReading
 from autotune.records.measurement import Peaks
 from autotune.records.outcome import Died, HostOutOfMemory, Measured, OutOfMemory, ScriptError, TimedOut
 from autotune.records.run import Described, DescriptionPace, Result

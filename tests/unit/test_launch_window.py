@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.launch.window import MeasuredWindow
+from autotune.launch.supervise import MeasuredWindow
 from autotune.machine.meters.port import Neighbours
 from autotune.machine.meters.run_meter import Sample
 from autotune.records.measurement import Measurement, Peaks

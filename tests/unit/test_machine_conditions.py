@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.launch.window import MeasuredWindow
-from autotune.machine.meters.nvidia_conditions import NvmlConditions
-from autotune.machine.meters.nvidia_meter import NvmlMeter
+from autotune.launch.supervise import MeasuredWindow
+from autotune.machine.meters.nvidia import NvmlConditions, NvmlMeter
 from autotune.machine.meters.run_meter import RunMeter, Sample
 from autotune.records.codec import from_json, to_json
-from autotune.records.conditions import DeviceConditions, DeviceReading, conditions_of, conditions_words
+from autotune.records.environment import DeviceConditions, DeviceReading, conditions_of, conditions_words
 from autotune.records.measurement import Measurement
 from autotune.records.progress import Progress
 from tests.fakes.memory_meter import FakeMeter, fake_gpu

@@ -10,8 +10,7 @@ import pytest
 from autotune.errors import UsageError
 from autotune.launch.process import device_variables
 from autotune.machine.devices import Gpus, find_device
-from autotune.machine.meters.nvidia import Nvidia
-from autotune.machine.meters.nvidia_meter import NvmlMeter
+from autotune.machine.meters.nvidia import Nvidia, NvmlMeter
 from autotune.machine.meters.vendors import meter_for, read_gpus
 from tests.fakes.nvml import Card, FakeNvml
 

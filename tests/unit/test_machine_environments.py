@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import RunError, UsageError
+from autotune.machine import install
 from autotune.machine.engines import list_engines
 from autotune.machine.environments import (
     MARKER,
@@ -132,6 +133,14 @@ def test_a_step_that_fails_leaves_no_environment_and_says_why(machine, word):
         engine_interpreter("ortmodule")
     machine.behave()
     assert machine.install()
+
+
+def test_a_step_that_hangs_is_ended_with_all_its_processes(machine, monkeypatch):
+    machine.act("pip", f"sleep 300 & echo $! > {machine.state}/sleeper; wait")
+    monkeypatch.setattr(install, "_LONGEST_S", 0.5)
+    with pytest.raises(RunError, match="took longer than"):
+        machine.install()
+    assert_gone(int((machine.state / "sleeper").read_text()))
 
 
 def test_ctrl_c_ends_it_and_the_next_call_makes_it_anew(machine):

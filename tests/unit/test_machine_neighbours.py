@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.machine.meters.nvidia_meter import NvmlMeter
+from autotune.machine.meters.nvidia import NvmlMeter
 from tests.fakes.nvml import Card, FakeNvml
 
 MIB = 2**20

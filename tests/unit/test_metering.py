@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from autotune.metering import clocks, trial_meter
-from autotune.metering.clocks import WaitingTime
-from autotune.metering.trial_meter import TrialMeter, Window
+from autotune.metering import trial_meter
+from autotune.metering.trial_meter import TrialMeter, WaitingTime, Window
 from autotune.records.run import Measuring
 
 RULES = Measuring(
@@ -37,7 +36,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(trial_meter.time, "perf_counter", clock.perf_counter)
-    assert clocks.time.perf_counter == clock.perf_counter
+    assert trial_meter.time.perf_counter == clock.perf_counter
     return clock
 
 

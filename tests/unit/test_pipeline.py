@@ -17,8 +17,8 @@ from autotune.records.run import DescriptionPace
 from autotune.records.study import Trial
 from autotune.search import optuna_trials
 from autotune.search.space import build_space
-from autotune.store.owner import Owner
-from autotune.tuning import trials, unstored
+from autotune.store.claims import Owner
+from autotune.tuning import trials
 from autotune.tuning.budget import Budget
 from autotune.tuning.context import memory_of
 from autotune.verdict.memory_limit import memory_limit
@@ -262,14 +262,14 @@ def test_what_cannot_be_stored_is_kept_and_stored_when_the_study_goes_on(tmp_pat
 
 
 def test_what_was_kept_of_another_configuration_is_not_taken_for_a_trial_s(tmp_path):
-    unstored.keep(tmp_path, 3, Configuration("aot"), ScriptError("it failed"), ENVIRONMENT)
+    trials.keep_unstored(tmp_path, 3, Configuration("aot"), ScriptError("it failed"), ENVIRONMENT)
     trial = Trial(3, Configuration("aot"), "running", run_directory=str(tmp_path))
-    assert unstored.kept(trial) == (ScriptError("it failed"), ENVIRONMENT)
-    assert unstored.kept(dataclasses.replace(trial, number=4)) is None
-    assert unstored.kept(dataclasses.replace(trial, configuration=Configuration("inductor"))) is None
+    assert trials.kept_unstored(trial) == (ScriptError("it failed"), ENVIRONMENT)
+    assert trials.kept_unstored(dataclasses.replace(trial, number=4)) is None
+    assert trials.kept_unstored(dataclasses.replace(trial, configuration=Configuration("inductor"))) is None
     (tmp_path / "unstored-3.json").write_text('{"half":')
-    assert unstored.kept(trial) is None
-    unstored.keep(tmp_path / "gone", 3, Configuration("aot"), ScriptError("it failed"), None)
+    assert trials.kept_unstored(trial) is None
+    trials.keep_unstored(tmp_path / "gone", 3, Configuration("aot"), ScriptError("it failed"), None)
 
 
 def test_a_run_is_told_the_rate_below_which_nothing_can_win_and_finals_are_measured_in_full(tmp_path):

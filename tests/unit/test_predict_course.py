@@ -7,8 +7,7 @@ import dataclasses
 import pytest
 
 from autotune.errors import PredictionError
-from autotune.predict.blocks import Blocks
-from autotune.predict.course import Course
+from autotune.predict.course import Blocks, Course
 from autotune.predict.prediction import Predictor
 from autotune.records.configuration import Configuration
 from autotune.records.graph import LayerNodes, SharedStorage, StepTrace, Stretch

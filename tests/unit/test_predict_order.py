@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from autotune.predict.lifetimes import Lifetimes
-from autotune.predict.order import postponed
+from autotune.predict.partition import postponed
 from autotune.records.graph import ActivationGraph
 
 

@@ -15,8 +15,7 @@ from autotune.records.codec import dumps, loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, Facts, PrecisionFacts
 from autotune.records.graph import ActivationGraph, OccurrenceNodes, SharedStorage, StepTrace, Stretch
-from autotune.records.plan import ALL, Plan
-from autotune.records.quota import Quota
+from autotune.records.plan import ALL, Plan, Quota
 from tests.fakes.predictable import (
     BLOCK,
     CALIBRATION,

@@ -20,10 +20,10 @@ from autotune import records
 from autotune.errors import FormatError, PlanError
 from autotune.records.codec import dumps, from_json, loads, to_json
 from autotune.records.configuration import Configuration
+from autotune.records.facts import Preload
 from autotune.records.measurement import Peaks
 from autotune.records.outcome import Outcome
 from autotune.records.plan import ALL, Plan, dump_mem_opt, load_mem_opt, parse_plan, parse_plans
-from autotune.records.preload import Preload
 from autotune.records.progress import Progress
 from autotune.records.run import Line
 from autotune.records.stack import Stack

@@ -13,10 +13,9 @@ from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl, EpochFacts, OutsideFacts
 from autotune.records.figures import format_figures
 from autotune.records.measurement import Peaks
-from autotune.records.objective import Objective
 from autotune.records.outcome import Fallback, Measured, TimedOut
 from autotune.records.proof import GroupDifference, Proof
-from autotune.records.study import Trial
+from autotune.records.study import Objective, Trial
 from autotune.report.answer import (
     answer_below,
     badge_words,

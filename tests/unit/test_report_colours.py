@@ -17,9 +17,9 @@ import re
 import pytest
 
 from autotune.report import page
-from autotune.report.assets import read_asset
 from autotune.report.build import build_report
 from autotune.report.chart import Mark, draw_chart
+from autotune.report.page import read_asset
 from tests.fakes.study_record import study_record
 
 SEEN_BY = {

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.records.fit import Fit
 from autotune.records.outcome import Measured
-from autotune.records.study import StudySpec
+from autotune.records.study import Fit, StudySpec
 from autotune.report.sentences import fit_sentence
 from autotune.report.tables import fit_table
 from autotune.search.fit import fits_of

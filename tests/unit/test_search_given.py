@@ -12,7 +12,7 @@ from autotune.records.facts import ClusterFacts
 from autotune.records.plan import Plan, parse_plans
 from autotune.records.study import StudySpec
 from autotune.search.space import build_space
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from autotune.tuning.budget import Interruption
 from tests.fakes.landscape import ENVIRONMENT, Landscape
 from tests.fakes.launcher import FakeLauncher

@@ -7,12 +7,11 @@ from dataclasses import replace
 import pytest
 
 from autotune.records.configuration import Configuration
-from autotune.records.objective import Objective
 from autotune.records.outcome import Died, HostOutOfMemory, OutOfMemory, ScriptError
-from autotune.records.study import Repeat, StudySpec
+from autotune.records.study import Objective, Repeat, StudySpec
+from autotune.search.candidates import Observation
 from autotune.search.cost.ground import Ground
 from autotune.search.knowledge import Knowledge, with_rounds
-from autotune.search.observation import Observation
 from autotune.search.score import score
 from autotune.search.space import build_space
 from autotune.verdict.aim import Aim

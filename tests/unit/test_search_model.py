@@ -17,14 +17,13 @@ from autotune.records.facts import ClusterFacts
 from autotune.records.figures import format_rate
 from autotune.records.graph import Calibration, SharedStorage, StepTrace, Stretch
 from autotune.records.matrix import PhaseMemory
-from autotune.records.objective import Objective
-from autotune.records.study import StudySpec
+from autotune.records.study import Objective, StudySpec
 from autotune.records.units import format_bytes
+from autotune.search.candidates import Observation
 from autotune.search.cost.features import Featuring
 from autotune.search.cost.ground import Ground
 from autotune.search.cost.priors import PeakPrior, Resident
 from autotune.search.knowledge import Knowledge
-from autotune.search.observation import Observation
 from autotune.search.proposal import propose
 from autotune.search.space import build_space
 from autotune.search.standing import Standing, should_fit

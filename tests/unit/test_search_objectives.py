@@ -10,10 +10,9 @@ import statistics
 import pytest
 
 from autotune.records.configuration import Configuration
-from autotune.records.objective import Objective
 from autotune.records.outcome import OutOfMemory
 from autotune.records.plan import Plan
-from autotune.records.study import Repeat, StudyRecord, StudySpec, Trial
+from autotune.records.study import Objective, Repeat, StudyRecord, StudySpec, Trial
 from autotune.search.score import score
 from autotune.verdict.aim import Aim
 from autotune.verdict.decision import decide

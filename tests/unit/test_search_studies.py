@@ -13,15 +13,14 @@ from optuna.trial import TrialState
 
 from autotune.records.configuration import Configuration
 from autotune.records.engines import ENGINES
-from autotune.records.objective import Objective
 from autotune.records.outcome import OutOfMemory, ScriptError
-from autotune.records.study import Repeat, Trial
+from autotune.records.study import Objective, Repeat, Trial
 from autotune.search import optuna_trials
 from autotune.search.search import Asked, Search
 from autotune.search.space import build_space
 from autotune.verdict.aim import Aim
+from autotune.verdict.feasible import front
 from autotune.verdict.finalists import finalists
-from autotune.verdict.front import front
 from autotune.verdict.search_end import STOPPED_FOR_TIME
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
 from tests.fakes.replay import SPEC, Replay

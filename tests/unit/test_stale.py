@@ -13,9 +13,8 @@ import pytest
 from autotune.export.stack import build_stack
 from autotune.records.configuration import Configuration
 from autotune.records.engines import Engine
-from autotune.records.fingerprint import Fingerprint, ModelPrint, SourceFile, source_files
+from autotune.records.fingerprint import Fingerprint, ModelPrint, SourceFile, script_file, source_files, source_root
 from autotune.records.plan import Plan
-from autotune.records.sources import script_file, source_root
 from autotune.records.stale import Mismatch, applied_text, mismatches, refusal_text
 from autotune.worker import refusal
 from tests.fakes.study_record import FACTS, WINNER, measured, study_record

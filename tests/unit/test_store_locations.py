@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError, StorageError
-from autotune.store.location import parse_location
-from autotune.store.opening import open_store
+from autotune.store.connections import parse_location
+from autotune.store.database import open_store
 from tests.fakes.store_samples import SPEC
 
 

@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from autotune import __version__, pipeline
 from autotune.errors import StorageError
 from autotune.store import schema
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from autotune.tuning.budget import Interruption
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.postgresql import postgresql_schema
@@ -118,7 +118,7 @@ def test_a_process_that_is_killed_while_it_makes_the_tables_leaves_none(path):
 import os, sys
 import sqlalchemy as sa
 from autotune.store import schema
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 sa.event.listen(schema.gate, "before_create", lambda *_, **__: os._exit(9))
 open_store(sys.argv[1])
 """
@@ -172,7 +172,7 @@ def test_optuna_s_tables_of_another_version_are_refused_with_optuna_s_words(path
 def test_processes_that_open_a_new_database_at_the_same_time_make_it_once(url):
     program = """
 import sys
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from tests.fakes.store_samples import SPEC
 sys.stdin.readline()
 with open_store(sys.argv[1]) as store:

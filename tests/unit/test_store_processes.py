@@ -13,8 +13,8 @@ import pytest
 import sqlalchemy as sa
 from optuna.trial import TrialState
 
-from autotune.store.opening import open_store
-from autotune.store.owner import Owner, _start_of
+from autotune.store.claims import Owner, _start_of
+from autotune.store.database import open_store
 from tests.fakes.store_samples import ENVIRONMENT, MEASURED, PLANNED, SPEC
 
 pytestmark = pytest.mark.process
@@ -33,9 +33,9 @@ class child:
 
     def __init__(self, url, lines):
         program = [
-            "import os, sys, optuna, autotune.store.claims, autotune.store.opening",
+            "import os, sys, optuna, autotune.store.claims, autotune.store.database",
             "from tests.fakes.store_samples import *",
-            f"study = autotune.store.opening.open_store({url!r}).open('first')",
+            f"study = autotune.store.database.open_store({url!r}).open('first')",
             textwrap.dedent(lines),
             "print('ready', flush=True)",
             "sys.stdin.read()",

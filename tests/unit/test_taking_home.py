@@ -16,8 +16,7 @@ from autotune.export.heading import heading_of
 from autotune.export.whole import check_free, write_whole
 from autotune.launch.port import RunResult
 from autotune.records.configuration import Configuration
-from autotune.records.facts import ClusterFacts, Facts
-from autotune.records.located import Located, LocatedBlocks
+from autotune.records.facts import ClusterFacts, Facts, Located, LocatedBlocks
 from autotune.records.outcome import ScriptError
 from autotune.records.plan import Plan
 from autotune.tuning import taking_home

@@ -13,9 +13,8 @@ from html import unescape
 import pytest
 
 from autotune.errors import RunError, UsageError
+from autotune.export.trackers.sending import TRACKERS, TrackedStudy, send, tracked
 from autotune.report.build import build_report
-from autotune.trackers.sending import TRACKERS, send
-from autotune.trackers.tracked import TrackedStudy, tracked
 from tests.fakes.hostile_names import HOSTILE_NAMES
 from tests.fakes.study_record import WINNER, study_record
 
@@ -76,7 +75,7 @@ def test_what_nobody_has_measured_yet_is_left_out():
 
 @pytest.mark.parametrize("name", TRACKERS)
 def test_a_tracker_that_is_not_installed_is_named_with_its_extra(study, name, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, f"autotune.trackers.{name}", None)
+    monkeypatch.setitem(sys.modules, f"autotune.export.trackers.{name}", None)
 
     with pytest.raises(UsageError) as refused:
         send(study, name, folder=tmp_path, bundle=None)
@@ -193,7 +192,7 @@ def test_a_folder_of_the_user_s_that_stands_in_the_way_is_kept(study, tmp_path):
 
 
 def test_a_trial_whose_writing_failed_is_not_there_in_part(study, tmp_path, monkeypatch):
-    from autotune.trackers import tensorboard
+    from autotune.export.trackers import tensorboard
 
     class Full(tensorboard.EventFileWriter):
         def add_event(self, event):

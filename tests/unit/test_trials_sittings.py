@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 
 from autotune.records.outcome import OutOfMemory
 from autotune.records.units import parse_duration
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from tests.benchmarks.peers.record import Record, Run, Setting, read_record, write_record
 from tests.fakes.session import Session
 from tests.fingerprint import code_of

@@ -14,8 +14,8 @@ from autotune.records.plan import Plan
 from autotune.records.study import Verdict
 from autotune.report.build import build_report
 from autotune.tuning import budget
-from autotune.tuning.compiling import compiled_setting
-from autotune.verdict.offers import compiled_gain
+from autotune.tuning.finals import compiled_setting
+from autotune.verdict.sentences import compiled_gain
 from tests.fakes.session import Session, new_landscape
 
 

@@ -7,12 +7,11 @@ from collections import Counter
 
 import pytest
 
-from autotune.records.objective import Objective
 from autotune.records.outcome import Died, Measured, OutOfMemory, ScriptError
-from autotune.records.study import StudySpec
+from autotune.records.study import Objective, StudySpec
 from autotune.records.words import setting_words
 from autotune.search.search import Search
-from autotune.store.owner import Owner
+from autotune.store.claims import Owner
 from autotune.tuning.budget import Budget
 from autotune.tuning.context import Context
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured

@@ -11,9 +11,8 @@ import pytest
 from autotune import pipeline
 from autotune.errors import PredictionError
 from autotune.export.bundle import export_bundle, read_bundle
-from autotune.gate.weighing import Allowed
 from autotune.launch.port import RunResult
-from autotune.predict.reading import read_graphs
+from autotune.predict.prediction import read_graphs
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
 from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, Reading
@@ -22,6 +21,7 @@ from autotune.records.plan import Plan
 from autotune.records.study import StudySpec
 from autotune.tuning.budget import Interruption
 from autotune.tuning.gating import Entrant, Sitting
+from autotune.verdict.gate.weighing import Allowed
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.predictable import BLOCK, GRAPH, PREDICTABLE

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from autotune.records.study import Repeat
-from autotune.store.owner import Owner
-from autotune.tuning.snapshot import Snapshot
+from autotune.store.claims import Owner
+from autotune.tuning.context import Snapshot
 from tests.fakes.session import Session
 from tests.fakes.store import InMemoryDatabase, InMemoryStore
 from tests.fakes.store_samples import BASELINE, ENVIRONMENT, FAILED, MEASURED, PLANNED, SPEC

@@ -15,7 +15,7 @@ from autotune.launch.port import Event, RunResult
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Measured, Outcome, TimedOut
 from autotune.records.run import Request
-from autotune.records.spent import StageTime, TimeSpent
+from autotune.records.study import StageTime, TimeSpent
 from autotune.tuning.stopwatch import Stopwatch
 from tests.fakes.landscape import measured
 

@@ -7,18 +7,16 @@ import math
 
 import pytest
 
-from autotune.records.conditions import DeviceConditions
 from autotune.records.configuration import Configuration
+from autotune.records.environment import DeviceConditions
 from autotune.records.measurement import Peaks
-from autotune.records.objective import Objective
 from autotune.records.outcome import Died, Measured, OutOfMemory, TimedOut
 from autotune.records.plan import Plan
-from autotune.records.study import Repeat, StudyRecord, StudySpec, Trial
+from autotune.records.study import Objective, Repeat, StudyRecord, StudySpec, Trial
 from autotune.verdict.aim import Aim
 from autotune.verdict.decision import decide
-from autotune.verdict.feasible import flaws_of, is_feasible
+from autotune.verdict.feasible import flaws_of, front, is_feasible
 from autotune.verdict.finalists import doubtful, finalists
-from autotune.verdict.front import front
 from autotune.verdict.idle_memory import idle_memory
 from autotune.verdict.rounds import compare, is_beaten, next_round
 from autotune.verdict.search_end import STOPPED_FOR_TIME, Believed

@@ -7,10 +7,9 @@ import dataclasses
 import pytest
 
 from autotune.records.configuration import Configuration
-from autotune.records.objective import Objective
 from autotune.records.outcome import Measured, OutOfMemory
-from autotune.records.study import CompiledRun, Repeat, StudyRecord, StudySpec, Trial, Verdict
-from autotune.verdict.offers import compiled_gain
+from autotune.records.study import CompiledRun, Objective, Repeat, StudyRecord, StudySpec, Trial, Verdict
+from autotune.verdict.sentences import compiled_gain
 from tests.fakes.landscape import MIB, Landscape, measured
 
 FACTS = Landscape().facts

@@ -8,9 +8,8 @@ import math
 import pytest
 
 from autotune.records.configuration import Configuration
-from autotune.records.objective import Objective
 from autotune.records.outcome import Outcome
-from autotune.records.study import Comparison, StudyRecord, Trial, Verdict
+from autotune.records.study import Comparison, Objective, StudyRecord, Trial, Verdict
 from autotune.report.answer import gain_sentences
 from autotune.report.build import build_report
 from autotune.verdict.parts import Gain, gain_of

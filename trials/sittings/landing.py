@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from tests.benchmarks.peers.record import Record, file_of, read_record, write_record
 from trials import lines
 

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from ...records.conditions import DeviceReading
+from ...records.environment import DeviceReading
 from .port import MemoryMeter, Neighbours
 
 _T = TypeVar("_T")

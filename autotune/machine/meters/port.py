@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...records.conditions import DeviceReading
+from ...records.environment import DeviceReading
 from ..devices import Device, Gpus
 
 

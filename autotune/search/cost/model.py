@@ -16,8 +16,7 @@ import numpy as np
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES, PLAIN_ENGINES
 from ...records.facts import Facts
-from ..candidates import Indices
-from ..observation import Observation
+from ..candidates import Indices, Observation
 from .beliefs import Noise, PlanTable, StepTime
 from .features import Array, Features
 from .gaussian_process import GaussianProcess

@@ -10,8 +10,7 @@ import numpy as np
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES
 from ...records.facts import Facts
-from ..candidates import Indices
-from ..observation import Observation
+from ..candidates import Indices, Observation
 from .beliefs import Noise, TabledPeak
 from .features import Array, Features, Featuring
 from .gaussian_process import GaussianProcess

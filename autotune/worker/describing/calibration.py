@@ -20,8 +20,7 @@ import torch
 
 from ...predict.simulation import Simulation, interpolated
 from ...records.graph import ActivationGraph, StepTrace
-from ...records.plan import ALL, RECOMPUTE, Plan
-from ...records.quota import Quota
+from ...records.plan import ALL, RECOMPUTE, Plan, Quota
 from ..device import uses_cuda
 from ..engines.graphs import Graph, Observer
 from ..plans.activation_graph import activation_graph, obstacle

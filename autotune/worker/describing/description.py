@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import shutil
+import sys
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -12,6 +16,7 @@ import torch
 from torch import nn
 
 from ...records.configuration import Configuration
+from ...records.engines import ENGINES
 from ...records.facts import (
     AccumulationControl,
     BatchControl,
@@ -28,13 +33,47 @@ from ...records.measurement import Measurement, MemorySplit
 from ...records.outcome import Fallback, Measured, Outcome, OutOfMemory
 from ..engines.port import Engine
 from ..environment import describe_environment
-from ..hooks import accumulation, batch_size
+from ..hooks import batch_size, training_libraries
 from ..hooks.hooked_script import HookedScript
+from ..hooks.roots import Root
 from ..process import TrainingProcess
 from .attention import Attention
-from .compiler import compile_refusal
 from .fingerprint import model_print, own_files
 from .root_inputs import RootCall, RootInputs
+
+# What Triton generates code for (torch.utils._triton.has_triton, which would import Triton into the script).
+_LEAST_CAPABILITY = 7
+
+
+def compile_refusal(roots: Iterable[Root], device: int | None, undescribed: Outcome | None) -> str:
+    """Return why Inductor cannot compile a script, or changes nothing; empty where it may.
+
+    ``undescribed`` is why it could not be described: what torch cannot trace it cannot compile either.
+    """
+    own = next((root.name for root in roots if root.applied_by and root.applied_by not in ENGINES), "")
+    if own:
+        return f"the script compiles {own} itself"
+    if isinstance(undescribed, Fallback):
+        return undescribed.cause
+    return _without_compiler() if device is None else _without_triton(device)
+
+
+def _without_triton(device: int) -> str:
+    if "triton" not in sys.modules and importlib.util.find_spec("triton") is None:
+        return "Inductor's code for GPUs needs the package triton, which is not installed"
+    major, minor = torch.cuda.get_device_capability(device)
+    if major < _LEAST_CAPABILITY:
+        return (
+            f"Inductor's code for GPUs needs compute capability {_LEAST_CAPABILITY}.0, and this one has {major}.{minor}"
+        )
+    return ""
+
+
+def _without_compiler() -> str:
+    # Of the compilers that autotune's own extension may take Inductor looks for these only.
+    name = os.environ.get("CXX", "g++")
+    return "" if shutil.which(name) else f"Inductor's code for CPUs needs a C++ compiler, and there is no {name!r}"
+
 
 SCRIPT_OVER = "the script ended before its graphs could be described: with a few more steps it gets plans"
 
@@ -215,7 +254,7 @@ class Description(ABC):
         given, seen = self._process.request.accumulation_control, self._baseline.micro_batches
         if seen is None:
             return given or AccumulationControl("none", reason="the script's steps were not measured")
-        return accumulation.control(given, seen)
+        return training_libraries.control(given, seen)
 
     def _root_facts(self, modules: list[nn.Module]) -> Iterable[RootFacts]:
         for module in modules:

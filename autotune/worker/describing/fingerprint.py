@@ -10,8 +10,7 @@ from pathlib import Path
 
 from torch import nn
 
-from ...records.fingerprint import ModelPrint, SourceFile, source_files
-from ...records.sources import source_root
+from ...records.fingerprint import ModelPrint, SourceFile, source_files, source_root
 
 _MOST_FILES = 1000
 _INSTALLED = ("site-packages", "dist-packages")

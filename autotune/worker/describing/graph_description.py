@@ -13,8 +13,7 @@ from torch import nn
 
 from ...records.facts import ClusterFacts, OutsideFacts
 from ...records.graph import ActivationGraph, Calibration, StepTrace
-from ...records.plan import ALL, RECOMPUTE, Plan
-from ...records.quota import Quota
+from ...records.plan import ALL, RECOMPUTE, Plan, Quota
 from ..engines.graphs import Graph
 from ..engines.plan_engine import PlanEngine
 from ..engines.port import Problem

@@ -12,7 +12,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from ...predict.simulation import Simulation
 from ...records.graph import ActivationGraph, SharedStorage, StepTrace, Stretch
 from ..engines.graphs import Graph
-from ..hooks.autograd import storage_of
+from ..hooks.watch import storage_of
 from .allocations import Allocations
 from .allocations import Stretch as Counted
 from .root_inputs import BATCH

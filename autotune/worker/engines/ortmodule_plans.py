@@ -16,8 +16,8 @@ from typing import Any
 
 import sympy
 
-from ...formats.lines import clean
-from ...formats.opportunities import read_opportunities
+from ...ort_logs.log import read_opportunities
+from ...ort_logs.table import clean
 from ...records.plan import Plan, parse_plan
 
 

@@ -18,8 +18,7 @@ import torch
 from torch import fx, nn
 
 from ...records.configuration import Configuration
-from ...records.plan import Plan
-from ...records.quota import Quota
+from ...records.plan import Plan, Quota
 from ..failure import raised_by_compiler
 from ..garbage import uncollected
 from ..plans.partition import JointGraph, PartitionFunction
@@ -418,3 +417,22 @@ def _boxed_default(module: fx.GraphModule) -> Callable[..., Any]:
     from torch._dynamo.backends.debugging import boxed_nop
 
     return boxed_nop(module, [])
+
+
+class AotEngine(PlanEngine):
+    """Runs the graphs node by node; other plans take effect at the next step, without compiling again."""
+
+    name = "aot"
+
+    def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:
+        """Give the compiled form of a root module's call."""
+        import torch._functorch.config as functorch
+
+        # For the whole process, as it is read while the script runs; so not before the baseline was measured.
+        # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
+        functorch.donated_buffer = False
+        return super().compile_root(root, block=block)
+
+    def backend(self, block: str = "") -> Any:
+        """A Dynamo backend that partitions by the current plans."""
+        return self.aot_backend(block)

@@ -15,10 +15,9 @@ from torch import nn
 from ..engines.port import Engine
 from ..plans.layers import repeated_class
 from ..torch_import import when_imported
-from .autograd import unpack
 from .compilation import keep_out
 from .samples import tensors_of
-from .watch import Watch
+from .watch import Watch, unpack
 
 
 @dataclass

@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 
 from ...records.audit import RegionKind
-from .autograd import Packed, in_backward, unpack
+from .watch import Packed, in_backward, unpack
 
 _OWN_CALLS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 

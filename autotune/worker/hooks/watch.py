@@ -7,15 +7,98 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
+from torch._subclasses import FakeTensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from ..engines.graphs import Graph, Observer
-from .autograd import Lasting, Packed, modules_under_way, unpack
 from .samples import tensors_of
+
+
+class Packed:
+    """A saved tensor as hooks hold it that only look; it is let go with the graph, or by its backward."""
+
+    __slots__ = ("__weakref__", "tensor", "version")
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        # Not itself: an output that its own function saves would keep itself alive where no backward follows. A leaf
+        # has no graph, and its data may be replaced before the backward: autograd holds the leaf.
+        self.tensor = tensor if tensor.is_leaf else tensor.detach()
+        self.version = self.tensor._version
+
+
+def unpack(packed: Packed) -> torch.Tensor:
+    """The tensor that was saved.
+
+    Raises:
+        RuntimeError: it was modified in place since; autograd leaves this check to the hooks.
+    """
+    if packed.tensor._version != packed.version:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation: a tensor "
+            f"of shape {list(packed.tensor.shape)} is at version {packed.tensor._version}; expected version "
+            f"{packed.version} instead"
+        )
+    return packed.tensor
+
+
+def in_backward() -> bool:
+    """Return whether this thread runs a backward, where a checkpoint calls modules again."""
+    return bool(torch._C._current_graph_task_id() != -1)
+
+
+_CALL = nn.Module._call_impl.__code__
+
+
+def modules_under_way(frame: FrameType | None) -> Iterator[tuple[nn.Module, Any]]:
+    """The modules whose calls are under way on a stack, innermost first, with the frames of these calls.
+
+    So nothing has to be put on a module, or compiled anew.
+    """
+    while frame is not None:
+        if frame.f_code is _CALL:
+            yield frame.f_locals["self"], frame
+        frame = frame.f_back
+
+
+class Lasting:
+    """The storages that do not count, as they are there in any case."""
+
+    def __init__(self, tensors: Iterable[torch.Tensor] = ()) -> None:
+        self._references: dict[int, StorageWeakRef] = {}
+        self.add(tensors)
+
+    def add(self, tensors: Iterable[torch.Tensor]) -> None:
+        """Leave these out as well."""
+        for reference in map(storage_of, tensors):
+            if reference is not None:
+                self._references.setdefault(reference.cdata, reference)
+
+    def counted(self, tensor: torch.Tensor) -> StorageWeakRef | None:
+        """A tensor's storage; None for one that lasts, for any parameter's, and where there is none (a sparse one)."""
+        reference = None if is_of_parameter(tensor) else storage_of(tensor)
+        return None if reference is None or reference.cdata in self._references else reference
+
+
+def is_of_parameter(tensor: torch.Tensor) -> bool:
+    """Return whether it is a parameter of any model, or a view of one: it is there in any case."""
+    return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
+
+
+def storage_of(tensor: torch.Tensor) -> StorageWeakRef | None:
+    """The tensor's storage, whose address is not used again as long as this is held; None for one without."""
+    if isinstance(tensor, FakeTensor):
+        return None  # a compiler's
+    try:
+        return StorageWeakRef(tensor.untyped_storage())
+    except (NotImplementedError, RuntimeError):
+        # Sparse tensors have none of their own.
+        return None
 
 
 class Watch(Observer):

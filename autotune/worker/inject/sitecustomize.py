@@ -1,8 +1,7 @@
 """Gives the hooks to Python processes that a hosted script starts: this folder is on their ``PYTHONPATH``.
 
 Costs an interpreter start nothing but this file and, in a trial, the keeper of files; the rest is loaded once torch is
-imported. A ``sitecustomize`` that
-this one shadows is run as well.
+imported. A ``sitecustomize`` that this one shadows is run as well.
 """
 
 import functools
@@ -37,7 +36,7 @@ def _start():
             importlib.import_module("_autotune.worker.run").install_in_child(directory)
 
         def patch(name):
-            importlib.import_module("_autotune.worker.hooks.accumulation").patch(name)
+            importlib.import_module("_autotune.worker.hooks.training_libraries").patch(name)
 
         torch_import.when_imported(install)
         for name in torch_import.LIBRARIES:

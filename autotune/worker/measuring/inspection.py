@@ -11,14 +11,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.parameter import is_lazy
 
 from ...errors import UsageError, did_you_mean
-from ...metering.resident import reset_resident_peak, resident_peak
+from ...metering.host import reset_resident_peak, resident_peak
 from ...records.units import format_bytes
 from ..given import check_module
-from ..hooks.autograd import Lasting, Packed, in_backward, unpack
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
-from .module_places import group_of
+from ..hooks.watch import Lasting, Packed, in_backward, unpack
 from .saved import OUTSIDE, Module, SavedRow, Snapshot, rows_of, saved_html, saved_sentence, saved_text
+from .saved_tensors import group_of
 
 _NEXT = "Next: `autotune run SCRIPT` tries what is worth recomputing, operator by operator, and measures it."
 

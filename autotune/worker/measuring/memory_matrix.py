@@ -9,12 +9,12 @@ from typing import Any, Self
 import torch
 from torch import nn
 
-from ...metering.resident import reset_resident_peak, resident_bytes, resident_peak, trim_heap
+from ...metering.host import reset_resident_peak, resident_bytes, resident_peak, trim_heap
 from ...records.matrix import MemoryPhase, PhaseMemory
 from ..given import check_module
-from ..hooks.autograd import in_backward
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
+from ..hooks.watch import in_backward
 from .memory_split import memory_split
 from .peaks import release_memory
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from ...metering.resident import ResidentMemory, resident_peak, trim_heap
+from ...metering.host import ResidentMemory, resident_peak, trim_heap
 from ...records.measurement import Peaks
 from ..device import uses_cuda
 

@@ -21,11 +21,11 @@ from ...records.run import Audited
 from ..applied import AppliedConfiguration
 from ..describing.root_inputs import RootCall
 from ..device import uses_cuda
-from ..hooks.autograd import unpack
 from ..hooks.compilation import keep_out
 from ..hooks.hooked_script import HookedScript
 from ..hooks.samples import tensors_of
 from ..hooks.saving import SavingHooks, SavingWatch
+from ..hooks.watch import unpack
 from ..measuring.saved_tensors import RegionTimes, SavedTensors
 from ..process import TrainingProcess
 from .measure import MeasureMode

@@ -10,10 +10,10 @@ import torch
 from torch import nn
 
 from ...metering.trial_meter import Window
-from ...records.located import Located, LocatedBlocks
+from ...records.facts import Located, LocatedBlocks
 from ..applied import AppliedConfiguration
-from ..hooks.accumulation import trains_by
 from ..hooks.hooked_script import HookedScript
+from ..hooks.training_libraries import trains_by
 from ..plans.layers import class_name_of, outermost_blocks
 from ..process import TrainingProcess
 from .base import Mode

@@ -2,24 +2,72 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ...metering.trial_meter import TrialMeter, Window
+from ...metering.trial_meter import TrialMeter, WaitingTime, WallClock, Window
 from ...records.matrix import MemoryPhase
 from ...records.outcome import Fallback, Measured, Outcome
+from ...records.run import Measuring
 from ..applied import AppliedConfiguration
 from ..describing.description import Baseline, optimizer_facts
 from ..garbage import LongLived
 from ..hooks.hooked_script import HookedScript
 from ..measuring.memory_matrix import MemoryMatrix
 from ..measuring.memory_split import memory_split
-from ..measuring.meter import make_meter
+from ..measuring.peaks import MemoryWatch
 from ..process import TrainingProcess
 from .base import Mode
+
+
+class DeviceClock(WallClock):
+    """Marks of time at step boundaries, without ever waiting for the device.
+
+    A mark is an event in the device's current stream. ``step_times_s`` looks at those that the device has come to;
+    who wants all of them synchronizes first. ``device`` is a CUDA index, None the current device.
+    """
+
+    def __init__(self, device: int | None = None) -> None:
+        self._marks: list[Any] = []
+        self._times_s: list[float] = []
+        self._device = device
+
+    def mark(self) -> None:
+        """End a step and begin the next."""
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self._device))
+        self._marks.append(event)
+
+    def step_times_s(self) -> list[float]:
+        """Seconds between the marks, of the steps that the device has done."""
+        # In the order of their stream: behind one that the device has not come to there is none that it has.
+        for begin, end in zip(self._marks[len(self._times_s) :], self._marks[len(self._times_s) + 1 :], strict=False):
+            if not (begin.query() and end.query()):
+                break
+            self._times_s.append(begin.elapsed_time(end) / 1e3)
+        return list(self._times_s)
+
+
+def make_meter(measuring: Measuring, *, fixed_length: bool, device: int | None = None) -> TrialMeter:
+    """A meter; ``device`` is the CUDA index of the device that is trained on, None for the CPU."""
+    memory = MemoryWatch(device)
+    if device is None:
+        return TrialMeter(measuring, fixed_length=fixed_length, memory=memory)
+    return TrialMeter(
+        measuring,
+        fixed_length=fixed_length,
+        memory=memory,
+        make_clock=functools.partial(DeviceClock, device),
+        synchronize=functools.partial(torch.cuda.synchronize, device),
+        # The thread in which the script calls backward waits for that of the device. Source: torch's
+        # csrc/autograd/engine.cpp, which names the latter.
+        make_waiting=functools.partial(WaitingTime, launching="pt_autograd_"),
+    )
+
 
 # Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
 _MATRIX_STEPS = 2

@@ -2,7 +2,7 @@
 
 ``joint.py`` reads a joint graph, ``repeatable.py`` tells what of it can be run again, ``clusters.py`` groups what it
 stashes into clusters, ``layers.py`` finds repeated blocks, ``partition.py`` tags the chosen subgraphs and has torch
-split it into a pair of halves (``graph_pair.py``, run by ``code.py``), ``redrawing.py`` lets its random operators draw
-what they drew before, ``order.py`` puts a backward that recomputes in order. ``activation_graph.py`` writes it down as
+split it into a pair of halves, a backward that recomputes put in order (``graph_pair.py`` runs the pair).
+``redrawing.py`` lets its random operators draw what they drew before. ``activation_graph.py`` writes the graph down as
 plain data.
 """

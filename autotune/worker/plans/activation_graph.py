@@ -12,8 +12,7 @@ from torch import fx
 
 from ...records.graph import ActivationGraph, LayerNodes, OccurrenceNodes
 from .joint import base_of, device_of, is_checkpointed, is_mutable, is_random, is_tensor, traced_size, value_of
-from .order import may_move
-from .partition import JointGraph
+from .partition import JointGraph, may_move
 
 _SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # The stock partitioner passes over these.

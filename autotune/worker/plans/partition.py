@@ -11,17 +11,17 @@ import contextlib
 import operator
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import fx
 from torch._guards import TracingContext, detect_fake_mode, tracing
 from torch.utils.checkpoint import CheckpointPolicy
 
-from ...predict.partition import MUST_RECOMPUTE, MUST_SAVE, Tags, plan_tags
-from ...records.plan import COMPROMISED, RECOMPUTE, Plan, level_plans
-from ...records.quota import Quota
+from ...predict.partition import MUST_RECOMPUTE, MUST_SAVE, Tags, plan_tags, postponed
+from ...records.plan import COMPROMISED, RECOMPUTE, Plan, Quota, level_plans
 from ..garbage import uncollected
 from .clusters import Occurrence, find_occurrences
 from .graph_pair import Pair
@@ -29,17 +29,53 @@ from .joint import (
     copy_joint,
     correct_fake_values,
     is_checkpointed,
+    is_mutable,
     is_random,
     is_symbol,
     is_tensor,
     lasting_storages,
     saved_nodes,
+    storages_of,
     value_of,
 )
 from .layers import Layer, find_layers
-from .order import postpone
 from .redrawing import redrawing
 from .repeatable import Repeatable, is_functional
+
+
+def postpone(backward: fx.Graph, lasting: Collection[int | None]) -> None:
+    """Move the nodes of a backward as ``predict.postponed`` does.
+
+    Args:
+        backward: the graph; its peak falls or stays, but for what operators allocate besides their results.
+        lasting: storages that it does not free.
+    """
+    *nodes, output = backward.nodes
+    if any(is_mutable(node) for node in nodes):
+        return
+    number = {node: place for place, node in enumerate(nodes)}
+    order = postponed(
+        range(len(nodes)),
+        inputs=[[number[source] for source in node.all_input_nodes] for node in nodes],
+        storages=[storages_of(node) for node in nodes],
+        outputs=[number[node] for node in output.all_input_nodes],
+        lasting=lasting,
+        fixed={place for node, place in number.items() if not may_move(node)},
+    )
+    for place in order:
+        output.prepend(nodes[place])
+
+
+def may_move(node: fx.Node) -> bool:
+    """Return whether a node makes one tensor and has no other effect: no draw, no communication, nothing unknown."""
+    return (
+        isinstance(node.target, torch._ops.OpOverload)
+        and node.target.namespace in ("aten", "prims")
+        and is_tensor(node)
+        and not is_random(node)
+        and not is_mutable(node)
+    )
+
 
 _POLICIES = {MUST_RECOMPUTE: CheckpointPolicy.MUST_RECOMPUTE, MUST_SAVE: CheckpointPolicy.MUST_SAVE}
 

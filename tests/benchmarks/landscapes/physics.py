@@ -24,7 +24,7 @@ from autotune.records.environment import Environment
 from autotune.records.facts import BatchControl, ClusterFacts, Facts
 from autotune.records.measurement import MemorySplit
 from autotune.records.plan import ALL, Plan
-from autotune.search.batch_sizes import between
+from autotune.search.space import between
 
 from .table import SCHEMA, Baseline, Cost, Entry, Landscape, NoiseKind
 

@@ -27,9 +27,9 @@ from autotune.records.configuration import Configuration
 from autotune.records.engines import SWITCHING_ENGINES, Engine
 from autotune.records.facts import Facts
 from autotune.records.measurement import Measurement, Peaks
-from autotune.records.objective import Objective
 from autotune.records.outcome import Measured, Outcome, OutOfMemory, ScriptError
 from autotune.records.plan import ALL, parse_plans
+from autotune.records.study import Objective
 from autotune.search.space import BATCH_SIZE, LEVEL, Space
 from autotune.verdict.aim import Aim
 

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autotune.cli.interruption import interruption
+from autotune.cli.local_launcher import interruption
 from autotune.errors import StorageError
 from autotune.export.bundle import Bundle, read_bundle
 from autotune.launch.port import Launcher
@@ -41,7 +41,7 @@ from autotune.records.engines import ENGINES
 from autotune.records.run import Measuring
 from autotune.records.study import StudyRecord
 from autotune.records.units import format_bytes, parse_bytes, parse_duration, parse_range
-from autotune.store.opening import open_store
+from autotune.store.database import open_store
 from trials.run import GOES_ON, cases
 
 from .entrants import PEERS, REFERENCE

@@ -1,0 +1,77 @@
+"""Weights & Biases: a run for each trial and one for the study, in one group. Its own variables say where they go."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import wandb
+
+from ...errors import UsageError
+from .sending import Sent, TrackedStudy
+
+NEXT = "`wandb login`, or keep it here with WANDB_MODE=offline"
+# Nothing of the machine or the user's repository goes along, and nobody waits for a server without end.
+_SETTINGS: dict[str, Any] = {
+    "console": "off",
+    "disable_git": True,
+    "save_code": False,
+    "silent": True,
+    "x_disable_stats": True,
+    "x_disable_meta": True,
+    "x_save_requirements": False,
+    "host": "",
+    "finish_timeout": 60,
+    "finish_timeout_raises": True,
+    "init_timeout": 60,
+}
+
+
+def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
+    """See ``sending.send``. A run that is sent again has the same id, and replaces itself."""
+    del folder  # WANDB_DIR says where
+    project = os.environ.get("WANDB_PROJECT", "autotune")
+    if os.environ.get("WANDB_MODE") == "disabled":
+        raise UsageError("WANDB_MODE=disabled keeps nothing", hint="WANDB_MODE=offline keeps it here")
+    for run in study.runs:
+        _log(study, project, run.name, "trial", run.params, {**run.metrics, **run.tags}, failed=run.failed)
+    where = _log(study, project, study.name, "study", study.params, {**study.metrics, **study.tags}, bundle=bundle)
+    return Sent(where, f"open {where}" if "://" in where else "wandb sync --sync-all", len(study.runs))
+
+
+def _log(
+    study: TrackedStudy,
+    project: str,
+    name: str,
+    kind: str,
+    config: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    *,
+    failed: bool = False,
+    bundle: Path | None = None,
+) -> str:
+    """Send one run; gives its address, or the folder that keeps it where nothing is sent now."""
+    identity = hashlib.sha256(f"{study.identity}\0{kind}\0{name}".encode()).hexdigest()[:16]
+    run = wandb.init(
+        project=project,
+        id=identity,
+        name=name,
+        group=study.name,
+        job_type=kind,
+        config=dict(config),
+        resume="allow",
+        reinit="finish_previous",
+        settings=wandb.Settings(**_SETTINGS),
+    )
+    try:
+        run.summary.update(dict(summary))
+        if bundle is not None:
+            artifact = wandb.Artifact(f"bundle-{study.identity}", type="bundle")
+            artifact.add_dir(str(bundle))
+            run.log_artifact(artifact)
+        return str(Path(run.dir).parents[1]) if run.offline else str(run.url)
+    finally:
+        run.finish(exit_code=int(failed))

@@ -1,0 +1,217 @@
+"""The plan table of ORTModule 1.17 to 1.19: a row for each plan, in columns.
+
+::
+
+    Memory Optimizer     :  ON   :  Memory Optimization Level: [USER_SPECIFIED], Optimization Config: [Gelu+:1:2]
+                                    Configs            Freq  Max Saving(Bytes)  Saving Symbolic(Bytes)
+     - Plan 1            :  ON   :  Gelu+:1:-1         4     16,777,216         16384.0*ids_dim0*ids_dim1
+     - Plan 2            :  OFF  :  Cast+:2:-1,Add+:1:-1  1  2,048              2.0*ids_dim0*(ids_dim1 - 1)
+    ...
+    Note 3: [Memory Optimizer] Memory saving is calculated based on the 1st batch symbolic dim values:
+      ids_dim0=8,  ids_dim1=128,
+
+Source: ``display_memory_optimization_plans`` in onnxruntime/training/ortmodule/_runtime_inspector.py, and
+docs/Memory_Optimizer.md. Some builds have no symbolic column, and none of the three figures where details are off.
+Where the first batch left a dimension open, the saving itself is an expression. The configuration is the name of
+a file in newer releases, and the plans themselves in older ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+from ..records.plan import ALL, COMPROMISED, RECOMPUTE, Plan
+from .table import Line, LoggedPlan, PlanTable, asked_plans, listed_plans
+
+_TITLE = re.compile(r"Memory(?:Optimizer|Alleviation) Summary:")
+_SECTION = re.compile(r"#{4,}(Recompute|RecomputeWithCompromise)#{4,}")
+_CLUSTER = re.compile(r"\bSubgraph:\s*(\S*)")
+_STATE = re.compile(r"(?:Optimization|Alleviation)Type:\s*(.*)")
+_APPLIED = re.compile(r"Recomputed?(?: \(requested_count=(-?\d+), actual applied_count=\d+\))?")
+_SHAPE = re.compile(r"PatternShape:(.*)")
+_OCCURS = re.compile(r"(.*?)\s*x?\s*Frequency:(\d+)")
+
+
+@dataclass
+class _Subgraph:
+    """A subgraph as far as it was read."""
+
+    line: Line
+    plans: tuple[Plan, ...]
+    is_on: bool | None = None
+    shapes: list[str] = field(default_factory=list)
+    frequency: int = 0
+
+    def row(self) -> LoggedPlan:
+        if self.is_on is None:
+            raise self.line.malformed("no OptimizationType follows this subgraph")
+        if not self.shapes:
+            raise self.line.malformed("no PatternShape follows this subgraph")
+        return LoggedPlan(self.line.number, self.plans, self.is_on, self.frequency, shapes=tuple(self.shapes))
+
+
+@dataclass
+class _Summary:
+    """A summary as far as it was read."""
+
+    strategy: int = RECOMPUTE
+    config: tuple[Plan, ...] = ()
+    subgraphs: list[_Subgraph] = field(default_factory=list)
+
+    def tables(self) -> Iterator[PlanTable]:
+        rows = tuple(subgraph.row() for subgraph in self.subgraphs)
+        if rows:
+            yield PlanTable("summary", rows[0].line, rows, config=self.config)
+
+
+def read_summary(lines: Iterable[Line]) -> Iterator[PlanTable]:
+    """Read every summary; FormatError names the line that breaks off one."""
+    summary = _Summary()
+    config_follows = False
+    for whole in lines:
+        # Quoted on one line, its parts have slashes between them.
+        for line in (Line(whole.number, part) for part in whole.text.split(" / ")):
+            if _TITLE.search(line.text):
+                yield from summary.tables()
+                summary = _Summary()
+            elif config_follows:
+                summary.config = _config(line)
+            elif section := _SECTION.search(line.text):
+                summary.strategy = COMPROMISED if section[1] == "RecomputeWithCompromise" else RECOMPUTE
+            elif cluster := _CLUSTER.search(line.text):
+                summary.subgraphs.append(_Subgraph(line, listed_plans(line, f"{cluster[1]}:{summary.strategy}:{ALL}")))
+            elif state := _STATE.search(line.text):
+                _note_state(_last(line, summary), line, state[1].strip(" *"))
+            elif shape := _SHAPE.search(line.text):
+                _note_shape(_last(line, summary), line, shape[1])
+            config_follows = line.text.strip() == "User config:"
+    yield from summary.tables()
+
+
+def _note_state(subgraph: _Subgraph, line: Line, state: str) -> None:
+    applied = _APPLIED.fullmatch(state)
+    if applied is None and state != "Disabled":
+        raise line.malformed(f"expected Disabled or Recompute, got {state!r}")
+    subgraph.is_on = applied is not None
+
+
+def _note_shape(subgraph: _Subgraph, line: Line, text: str) -> None:
+    occurs = _OCCURS.match(text.strip())
+    if occurs is None:
+        raise line.malformed("no frequency stands behind the shape")
+    subgraph.shapes.append(occurs[1])
+    subgraph.frequency += int(occurs[2])
+
+
+def _last(line: Line, summary: _Summary) -> _Subgraph:
+    if not summary.subgraphs:
+        raise line.malformed("no subgraph stands before it")
+    return summary.subgraphs[-1]
+
+
+def _config(line: Line) -> tuple[Plan, ...]:
+    """Return what the user asked for; in 2022 it was printed without counts."""
+    entries = [entry for entry in line.text.strip(" \t*").split(",") if entry]
+    whole = ",".join(f"{entry}:{ALL}" if entry.count(":") == 1 else entry for entry in entries)
+    return asked_plans(line, whole) if whole else ()
+
+
+_OPTIMIZER = re.compile(r"(?:^|\s)Memory Optimizer\s*:\s*(?:ON|OFF)\s*:\s*(.*)")
+_LEVEL = re.compile(r"Memory Optimization Level: \[(\w+)\]")
+_CONFIG = re.compile(r"Optimization Config: \[(.*?)\]|User config: (.*?), probe level")
+_A_PLAN = re.compile(r":\d+:-?\d+")
+_HEADER = re.compile(r"(?:^|\s)Configs?\s+Freq\s+Max Saving\(Bytes\)(?P<formula>\s+Saving Symbolic\(Bytes\))?\s*$")
+_ROW = re.compile(r"(?:^|\s)- Plan\s+(\d+)\s*:(.*)")
+_NUMBER = re.compile(r"\d{1,3}(?:,\d{3})+|\d+")
+_EXPRESSION = re.compile(r"[\w.+\-*/(), ]*[A-Za-z][\w.+\-*/(), ]*")
+_DIMENSIONS = re.compile(r"1st batch symbolic dim values:\s*(.*)$")
+_DIMENSION = re.compile(r"([^\s=,]+)=(\d+)")
+
+
+def read_columns(lines: Iterable[Line]) -> Iterator[PlanTable]:
+    """Read every table of this layout; FormatError names the line that breaks off one."""
+    table: PlanTable | None = None
+    level, columns = "", None
+    config: tuple[Plan, ...] = ()
+    dimensions_follow = False
+    for line in lines:
+        if dimensions_follow:
+            assert table is not None
+            yield _with_dimensions(table, line, line.text)
+            table, dimensions_follow = None, False
+        elif optimizer := _OPTIMIZER.search(line.text):
+            if table is not None:
+                yield table
+            table, columns = None, None
+            level, config = _asked(line, optimizer[1])
+        elif header := _HEADER.search(line.text):
+            columns = 4 if header["formula"] else 3
+        elif row := _ROW.search(line.text):
+            number, rest = int(row[1]), row[2]
+            if number == 1:
+                if table is not None:
+                    yield table
+                table = PlanTable("columns", line.number, (), level, config)
+            if table is None or number != len(table.rows) + 1:
+                before = f"plan {len(table.rows)}" if table is not None else "the table's beginning"
+                raise line.malformed(f"plan {number} follows {before}, so lines are missing")
+            table = replace(table, rows=(*table.rows, _row(line, rest, columns)))
+        elif table is not None and (values := _DIMENSIONS.search(line.text)):
+            if values[1]:
+                yield _with_dimensions(table, line, values[1])
+                table = None
+            else:
+                dimensions_follow = True
+    if table is not None:
+        yield table
+
+
+def _asked(line: Line, text: str) -> tuple[str, tuple[Plan, ...]]:
+    """The level and the plans that the user asked for, none where that is the name of a file."""
+    level, config = _LEVEL.search(text), _CONFIG.search(text)
+    asked = "" if config is None else (config[1] or config[2] or "")
+    return "" if level is None else level[1], asked_plans(line, asked) if _A_PLAN.search(asked) else ()
+
+
+def _row(line: Line, rest: str, columns: int | None) -> LoggedPlan:
+    state, colon, cells = (part.strip() for part in rest.partition(":"))
+    if state not in ("ON", "OFF") or not colon:
+        raise line.malformed(f"expected ON or OFF behind the plan's number, got {state!r}")
+    entry, *figures = cells.split(None, 2) if cells else [""]
+    row = LoggedPlan(line.number, listed_plans(line, entry), state == "ON")
+    if not figures:
+        if columns is not None:
+            raise line.malformed("the frequency and the saving are missing")
+        return row
+    if not figures[0].isdecimal():
+        raise line.malformed(f"the frequency is no whole number: {figures[0]!r}")
+    if len(figures) == 1:
+        raise line.malformed("the saving is missing")
+    saving, formula = _saving(line, figures[1].strip())
+    if columns == 4 and not formula:
+        raise line.malformed("the symbolic saving is missing")
+    if columns == 3 and formula and saving is not None:
+        raise line.malformed(f"{formula!r} stands behind the last column")
+    return replace(row, frequency=int(figures[0]), saving_bytes=saving, saving_formula=formula)
+
+
+def _saving(line: Line, text: str) -> tuple[int | None, str]:
+    """The saving in bytes and as an expression. Expressions hold single blanks, columns are two or more apart."""
+    number, _, formula = text.partition(" ")
+    if _NUMBER.fullmatch(number):
+        return int(number.replace(",", "")), formula.strip()
+    value, *rest = re.split(r"\s{2,}", text, maxsplit=1)
+    if not _EXPRESSION.fullmatch(value):
+        raise line.malformed(f"the saving is neither a number nor an expression: {value!r}")
+    return None, rest[0] if rest else value
+
+
+def _with_dimensions(table: PlanTable, line: Line, text: str) -> PlanTable:
+    parts = [part for part in (part.strip() for part in text.split(",")) if part]
+    pairs = [_DIMENSION.fullmatch(part) for part in parts]
+    if not all(pairs):
+        raise line.malformed("expected the dimensions of the first batch, as in 'ids_dim0=8,  ids_dim1=128,'")
+    dimensions = {pair[1]: int(pair[2]) for pair in pairs if pair is not None}
+    return replace(table, dimensions=dimensions)
