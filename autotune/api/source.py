@@ -1,4 +1,4 @@
-"""A function as a training script: a file that imports it, or that holds its source and what this needs."""
+"""A function as a training script: a file that imports it, or that holds its source and what this needs; its trial."""
 
 from __future__ import annotations
 import __future__

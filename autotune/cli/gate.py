@@ -299,7 +299,6 @@ def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bo
 
 
 def _write(text: str, file: Path) -> None:
-
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import stat
 from dataclasses import dataclass
@@ -61,13 +60,17 @@ class Reports:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._seen = functools.lru_cache(_MOST)(self._look)
+        self._seen: dict[str, Seen] = {}
 
     def of(self, name: str) -> Seen:
         """Return one study; StorageError naming similar ones if there is none of that name."""
-        return self._seen(name, self._store.open(name).version())
-
-    def _look(self, name: str, version: str) -> Seen:
         study = self._store.open(name)
-        record = study.record()
-        return Seen(version, record, build_report(record), study.is_running())
+        version = study.version()
+        seen = self._seen.pop(name, None)
+        if seen is None or seen.version != version:
+            record = study.record()
+            seen = Seen(version, record, build_report(record), study.is_running())
+        self._seen[name] = seen
+        for oldest in [*self._seen][:-_MOST]:
+            self._seen.pop(oldest, None)
+        return seen

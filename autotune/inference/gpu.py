@@ -1,4 +1,4 @@
-"""The GPU and the environment that a model runs on, as CUDA's driver tells it; asking takes none of its memory.
+"""The GPU that a model runs on, as CUDA's driver tells it (asking takes none of its memory), and the environment.
 
 Functions are those of the CUDA driver API (``cuda.h``), whose library is wherever a GPU can be used.
 """

@@ -1,4 +1,12 @@
-"""All processes of a run: start them, find them, end them."""
+"""All processes of a run: start them, find them, end them.
+
+No death of the controller leaves a process behind, SIGKILL included.
+
+The guard is a shell in a session of its own whose standard input is a pipe that only the controller can write to. When
+the controller dies the kernel closes the pipe, the guard reads the end of file and ends the run: its process group,
+and whatever carries the run's mark in its environment (``torchrun`` puts its workers into sessions of their own). Then
+it runs a command, which puts back the files that the run has changed.
+"""
 
 from __future__ import annotations
 

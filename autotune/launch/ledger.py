@@ -1,4 +1,4 @@
-"""The lines that the training processes of a run have written so far, by configuration and rank."""
+"""The lines that the training processes of a run have written so far, by configuration, all ranks merged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run, watched from its start to its end."""
+"""One run, watched from its start to its end: its deadlines, its peaks, and its measured steps."""
 
 from __future__ import annotations
 

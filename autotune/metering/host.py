@@ -1,4 +1,4 @@
-"""The resident set of this process: what it is, its highest point, and how to give back what is not needed."""
+"""This process and its machine: the resident set, its highest point, the processor, and dying with the parent."""
 
 from __future__ import annotations
 

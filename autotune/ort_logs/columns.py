@@ -14,6 +14,27 @@ Source: ``display_memory_optimization_plans`` in onnxruntime/training/ortmodule/
 docs/Memory_Optimizer.md. Some builds have no symbolic column, and none of the three figures where details are off.
 Where the first batch left a dimension open, the saving itself is an expression. The configuration is the name of
 a file in newer releases, and the plans themselves in older ones.
+
+The memory optimizer's summary, as releases 1.13 to 1.16 print it.
+
+::
+
+    MemoryOptimizer Summary:
+        User config:
+        FastGelu+:1:12
+        =================================
+        ########Recompute########
+        Subgraph: FastGelu+
+            OptimizationType: Recompute (requested_count=12, actual applied_count=12)
+            Patterns:
+            PatternShape:input_ids_dim0 x input_ids_dim1 x 4096 x   Frequency:24
+        --------------------------------
+        ########RecomputeWithCompromise########
+        ...
+
+In 2022 it was called MemoryAlleviation, had ``AlleviationType:`` and knew recompute only. Sources: ``PrintSummary`` in
+orttraining/core/optimizer/memory_optimizer.cc and memory_alleviation.cc, docs/Memory_Optimizer.md of those releases.
+Shapes are in elements: the summary does not tell how many bytes they have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,30 @@
-"""A training log as a whole, and what a search may start from."""
+"""A training log as a whole, and what a search may start from.
+
+The memory matrix in a log: one line for each phase of a step.
+
+::
+
+    rank-0 step 1 memory (MiB) | phase: pre_forward | allocated: 5331 | max allocated: 9039 | ... | buffer: 8
+
+``str`` of a ``PhaseMemory`` writes this. Release 1.16 wrote ``[0/8] step 1`` for rank 0 of 8, and no figures of the
+model's parameters. Source: onnxruntime/training/ortmodule/_runtime_inspector.py.
+
+The table of opportunities: what the graph transformer prints from DEVINFO on, since release 1.17.
+
+::
+
+    MemoryInsight Summary - User config: Gelu+:1:-1
+    |Freq   | Memory Optimization Opportunities (Clustered by node-level activation patterns)     |
+    |4      |For each row options are mutually exclusive, only one of them can be enabled.        |
+    |       |>>Option 1     : Recompute subgraph Gelu+                                            |
+    |       |  Status       : Enabled, requested count=-1, actual applied count=4                 |
+    |       |  Stashed Activations:                                                               |
+    |       |   - Output 0  : [((ids_dim0)*(ids_dim1)*(1024))], byte/elem: 4, 100% saved          |
+
+Source: orttraining/core/optimizer/memory_optimizer/memory_insight.cc. Rows are nodes of one pattern: several may have
+the same subgraph, which are one row here; of the options of one node, one can be on. What they save together is not the
+sum of the outputs (some are shared), so savings are left to the plan table, which such a log has as well.
+"""
 
 from __future__ import annotations
 

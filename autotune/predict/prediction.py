@@ -97,6 +97,11 @@ class Predictor:
                 f"memory cannot be predicted: {reason or 'no graph was captured'}",
                 hint="trials measure it; `autotune discover SCRIPT` describes the script anew",
             )
+        if not facts.traces:
+            raise PredictionError(
+                "memory cannot be predicted: an older version of autotune did not record what a step runs",
+                hint="trials measure it; `autotune discover SCRIPT` describes the script anew",
+            )
         fuses = ENGINES[calibration.engine].fuses
         most = _MOST_ERROR_FUSED if fuses else _MOST_ERROR
         if calibration.error > most:

@@ -1,4 +1,4 @@
-"""Environments of measurements: machine and software. Measurements compare only where their devices agree."""
+"""Environments of measurements: machine, software, clocks and power. Measurements compare where devices agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Fingerprints of bundles, which decide whether a bundle still fits: files, torch, model and plans' occurrences."""
+"""Sources of a script, and fingerprints of bundles, which decide whether a bundle still fits.
+
+A script is a file, a module that is run as ``python -m`` runs it, or a launcher such as ``torchrun``. A launcher is a
+script of its own and is told in its arguments which script to start.
+"""
 
 from __future__ import annotations
 

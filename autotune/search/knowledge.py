@@ -213,5 +213,5 @@ def with_rounds(
     peaks = [outcome.measurement.peaks.fit_bytes for outcome in outcomes if isinstance(outcome, Measured)]
     highest = max((peak for peak in (observation.peak_bytes, *peaks) if peak is not None), default=None)
     is_held = holds(repeats, observation.configuration, aim, baseline_is_finite=baseline_is_finite)
-    told = [score(outcome, aim, baseline_is_finite=baseline_is_finite) for outcome in outcomes]
+    told = [score(outcome, aim, expected_bytes=None, baseline_is_finite=baseline_is_finite) for outcome in outcomes]
     return replace(observation, peak_bytes=highest, feasible=observation.feasible and is_held, fails=None in told)

@@ -2,9 +2,9 @@
 
 Everything the search decides by is in the study's trials, so that a resumed study, and several controllers that work on
 one, see the same. Values are ``(samples_per_s, peak_bytes)``; the constraint ``memory`` is the peak's excess over the
-limit as a share of it. User attributes hold what Optuna has no place for: ``origin``, ``outcome``, ``configuration``
-for readers of a dashboard, ``device``, ``steps_seen`` where the script ended too early, ``needed_bytes`` where memory
-did.
+limit as a share of it, ``speed`` by what share samples/s fell short when the trial ended, where the objective bounds
+them. User attributes hold what Optuna has no place for: ``origin``, ``outcome``, ``configuration`` for readers of a
+dashboard, ``device``, ``steps_seen`` where the script ended too early, ``needed_bytes`` where memory did.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .candidates import Observation, Origin
 from .score import Score
 from .space import BATCH_SIZE, Point, Space
 
-_MEMORY = "memory"
+_MEMORY, _SPEED = "memory", "speed"
 _OUT_OF_MEMORY = (OutOfMemory.kind, HostOutOfMemory.kind)
 _CLAIM = "claim"  # user attribute of a trial: what its maker finds it by
 # Below this many trials TPE draws at random; what is not worth a trial is kept from it, so it is low.
@@ -107,7 +107,7 @@ def add(study: optuna.Study, space: Space, configuration: Configuration, outcome
         _attributes(outcome),
         state=TrialState.FAIL if score is None else TrialState.COMPLETE,
         values=None if score is None else [score.samples_per_s, score.peak_bytes],
-        constraints=None if score is None else {_MEMORY: score.violation},
+        constraints=None if score is None else _constraints(score),
     )
     # Of two controllers that have discovered at the same time, the first to add its baseline counts.
     return min(t.number for t in study.get_trials(deepcopy=False) if t.user_attrs.get("origin") == "baseline")
@@ -183,8 +183,9 @@ def tell(
     if score is None:
         study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
         return
-    if _MEMORY not in frozen.constraints:
-        trial.set_constraint(_MEMORY, score.violation)
+    for name, violation in _constraints(score).items():
+        if name not in frozen.constraints:
+            trial.set_constraint(name, violation)
     study.tell(number, [score.samples_per_s, score.peak_bytes], skip_if_finished=True)
 
 
@@ -198,6 +199,10 @@ def put_back(study: optuna.Study, number: int) -> None:
     trial = study.get_trials(deepcopy=False)[number]
     study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
     set_free(study, number)
+
+
+def _constraints(score: Score) -> dict[str, float]:
+    return {_MEMORY: score.violation} | ({} if score.slowness is None else {_SPEED: score.slowness})
 
 
 def _attributes(outcome: Outcome) -> dict[str, str | bool | int]:

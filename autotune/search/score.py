@@ -17,24 +17,43 @@ _THRASHING_BY = 0.02
 
 @dataclass(frozen=True)
 class Score:
-    """A score for a sampler: samples/s, the peak in bytes, and by which share of the limit that exceeds it."""
+    """A score for a sampler: samples/s and peak in bytes, and how much of either is missing to be the answer.
+
+    ``violation`` is by how much memory is exceeded, as a share of the limit. ``slowness`` is by how much samples/s fall
+    short, as a share of those needed, None where any number will do.
+    """
 
     samples_per_s: float
     peak_bytes: float
     violation: float
+    slowness: float | None = None
 
 
-def score(outcome: Outcome, aim: Aim, *, expected_bytes: float | None = None, baseline_is_finite: bool) -> Score | None:
+def score(
+    outcome: Outcome,
+    aim: Aim,
+    *,
+    expected_bytes: float | None,
+    baseline_is_finite: bool,
+    reference_per_s: float | None = None,
+) -> Score | None:
     """Turn an outcome into what a sampler can learn from, or None if there is nothing about memory or speed in it.
 
     Out of memory says where the limit lies, which is what a search must know. It is scored as no samples at all and as
     a violated limit: by what was asked for, by what was expected, or by a tenth, whichever is most. The other failures
     say nothing about the landscape, and neither does the speed of a loss that is no number.
+
+    Args:
+        outcome: How the trial ended.
+        aim: What the study looks for, under which limits.
+        expected_bytes: The peak that was expected of the configuration, where there is an expectation.
+        baseline_is_finite: Whether the baseline's loss is.
+        reference_per_s: The samples/s that those of an answer are held against, as far as they are known.
     """
     if isinstance(outcome, (OutOfMemory, HostOutOfMemory)):
         needed = outcome.needed_bytes if isinstance(outcome, OutOfMemory) else None
         least = max(needed or 0, expected_bytes or 0.0, (1 + _OUT_OF_MEMORY_BY) * aim.run_limit_bytes)
-        return Score(0.0, least, least / aim.limit_bytes - 1)
+        return Score(0.0, least, least / aim.limit_bytes - 1, _slowness(0.0, aim, reference_per_s))
     if not isinstance(outcome, Measured):
         return None
     measurement = outcome.measurement
@@ -45,4 +64,12 @@ def score(outcome: Outcome, aim: Aim, *, expected_bytes: float | None = None, ba
     violation = peak / aim.limit_bytes - 1
     if "thrashed" in flaws:
         violation = max(violation, _THRASHING_BY)
-    return Score(measurement.samples_per_s, float(peak), violation)
+    rate = measurement.samples_per_s
+    return Score(rate, float(peak), violation, _slowness(rate, aim, reference_per_s))
+
+
+def _slowness(samples_per_s: float, aim: Aim, reference_per_s: float | None) -> float | None:
+    if not aim.slowest:
+        return None
+    # Where nothing is known to compare with, it is what others will be compared with.
+    return 1 - samples_per_s / (aim.slowest * reference_per_s) if reference_per_s else 0.0

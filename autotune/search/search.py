@@ -108,7 +108,7 @@ class Search:
             for one in optuna_trials.observe(self._study, self.space):
                 if one.origin == "baseline":
                     return one.number
-            told = score(outcome, self._aim, baseline_is_finite=False)
+            told = score(outcome, self._aim, expected_bytes=None, baseline_is_finite=False)
             return optuna_trials.add(self._study, self.space, self.space.baseline, outcome, told)
 
     def ask(
@@ -155,6 +155,7 @@ class Search:
                 self._aim,
                 expected_bytes=expected_bytes,
                 baseline_is_finite=optuna_trials.baseline_is_finite(self._study),
+                reference_per_s=_reference_per_s(knowledge),
             )
             optuna_trials.tell(self._study, number, outcome, environment, told)
 

@@ -1,4 +1,4 @@
-"""Connections: how long they wait, and what is on disk when they have committed.
+"""Locations of databases, and connections: how long they wait, and what is on disk when they have committed.
 
 SQLite runs in WAL mode: readers (``autotune show``, a dashboard) and the writer do not block one another. Our own
 connections commit with ``synchronous=FULL``, one fsync per commit, so that a finished trial outlives a power cut;
@@ -14,15 +14,19 @@ import os
 import re
 import sqlite3
 import time
+from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote
 
 import sqlalchemy as sa
 
 from ..errors import StorageError
+
+if TYPE_CHECKING:
+    import psycopg
 from ..records.printable import without_password
 
 _FORMS = "write a file name (study.db), sqlite:///study.db, or postgresql://user:password@host/database"
@@ -127,6 +131,11 @@ def _postgresql(location: Location, timeout_s: float) -> sa.Engine:
             hint="pip install 'autotune-memory[postgresql]'",
         ) from None
 
+    @sa.event.listens_for(engine, "do_connect")
+    def connect_bounded(_dialect: Any, _record: Any, arguments: list[Any], keywords: dict[str, Any]) -> Any:
+        # Twice the time that a statement may wait for a lock: whoever has a lock answers within that.
+        return _bounded(2 * milliseconds / 1000).connect(*arguments, **keywords)
+
     @sa.event.listens_for(engine, "connect")
     def limit_waiting(connection: Any, _record: Any) -> None:
         # Not by the start-up parameter "options", which connection poolers such as PgBouncer refuse.
@@ -134,6 +143,34 @@ def _postgresql(location: Location, timeout_s: float) -> sa.Engine:
         connection.commit()
 
     return engine
+
+
+def _bounded(seconds: float) -> type[psycopg.Connection[Any]]:
+    """Connections that are given up where the server takes a statement and does not answer.
+
+    The kernel of a stopped or frozen server still takes what is sent to it, so ``tcp_user_timeout`` never passes.
+    """
+    import psycopg
+
+    class Bounded(psycopg.Connection[Any]):
+        def wait(self, gen: Generator[Any, Any, Any], *arguments: Any, **keywords: Any) -> Any:
+            return super().wait(self._bounded(gen), *arguments, **keywords)
+
+        def _bounded(self, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+            """The same generator, which psycopg resumes every tenth of a second even while nothing comes."""
+            deadline_s = time.monotonic() + seconds
+            try:
+                waits_for = next(generator)
+                while True:
+                    ready = yield waits_for
+                    if not ready and time.monotonic() > deadline_s:
+                        self.pgconn.finish()
+                        raise psycopg.OperationalError(f"the server has not answered for {seconds:g} s")
+                    waits_for = generator.send(ready)
+            except StopIteration as stop:
+                return stop.value
+
+    return Bounded
 
 
 def use_write_ahead_log(location: Location, *, create: bool, timeout_s: float) -> None:

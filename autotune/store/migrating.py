@@ -31,11 +31,12 @@ def upgrade(engine: sa.Engine, location: Location) -> None:
         if revision == schema.HEAD:
             return
         if revision is not None:
-            writer = connection.scalar(sa.select(schema.about.c.value).where(schema.about.c.key == _WRITER))
+            version = connection.scalar(sa.select(schema.about.c.value).where(schema.about.c.key == _WRITER))
+            writer = f"autotune {version}" if version else "another autotune"
             is_old = revision < schema.HEAD
             hint = "nothing reads it any more" if is_old else "pip install --upgrade autotune-memory"
             raise StorageError(
-                f"{location} was written by autotune {writer} (schema {revision}); "
+                f"{location} was written by {writer} (schema {revision}); "
                 f"this is autotune {__version__} (schema {schema.HEAD})",
                 hint=f"{hint}; or name another database with --storage",
             )

@@ -1,4 +1,4 @@
-"""Checks on the script that need no run."""
+"""Checks that a study can be had: of the script before a run, of what discovery found, of choices and the limit."""
 
 from __future__ import annotations
 

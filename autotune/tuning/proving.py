@@ -206,7 +206,9 @@ def _conclude(
     where = f"the first {proof.steps} steps" + ("" if batch_size is None else f" at batch {batch_size}")
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
-    return replace(proof, statement=" ".join([_sentence(proof, where, bound), *_about_random(proof, itself)]))
+    return replace(
+        proof, statement=" ".join([_sentence(proof, where, bound), *_about_sizes(proof), *_about_random(proof, itself)])
+    )
 
 
 def _with_exported(proof: Proof, exported: Differences) -> Proof:
@@ -275,6 +277,12 @@ def _about_compiled(proof: Proof) -> str:
         f"From the unmodified script they differ too, by {choices}code that is generated, which rounds differently and "
         f"may draw other random numbers: with plans {_told(proof.to_script)}, without {_told(proof.engine_to_script)}."
     )
+
+
+def _about_sizes(proof: Proof) -> list[str]:
+    if proof.sampled_one_in == 1 or (proof.equal_to_script and proof.equal_to_engine is not False):
+        return []
+    return [f"All bits were compared; the sizes are those of one value in {proof.sampled_one_in}."]
 
 
 def _about_random(proof: Proof, itself: Differences) -> list[str]:

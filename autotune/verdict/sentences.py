@@ -159,7 +159,8 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
         return f"Other programs kept {what}: {speeds} can be trusted to a factor of {factor:.2g} only."
     least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
     if least > TELLS_NOTHING:
-        return f"Other programs kept {what}, which tell next to nothing: measure again when they are done."
+        again = "measure again when they are done, as a study of another name (--study)"
+        return f"Other programs kept {what}, which tell next to nothing: {again}."
     difference = f"{least:.1f}x" if least >= 2 else format_share(least - 1)
     return f"Other programs kept {what}: only a difference of {difference} or more can be trusted."
 

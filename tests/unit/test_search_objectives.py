@@ -207,9 +207,17 @@ def test_a_baseline_below_the_target_is_beaten_as_it_is_below_a_limit():
 # -- whole searches
 
 
-def test_a_sampler_is_told_of_the_target():
-    for outcome, violation in ((trained(97.0, 900), 0.5), (OutOfMemory("out of memory"), 1.1 * 1.5 - 1)):
-        assert score(outcome, Aim(TARGET, LIMIT), baseline_is_finite=True).violation == pytest.approx(violation)
+def told(outcome, aim, reference_per_s=100.0):
+    return score(outcome, aim, expected_bytes=None, baseline_is_finite=True, reference_per_s=reference_per_s)
+
+
+def test_a_sampler_is_told_of_the_target_and_of_missing_speed():
+    assert told(trained(97.0, 800), AIM).slowness == pytest.approx(0.0)
+    assert told(trained(48.5, 800), AIM).slowness == pytest.approx(0.5)
+    assert told(OutOfMemory("out of memory"), AIM).slowness == 1.0
+    assert told(trained(48.5, 800), Aim(Objective(), LIMIT)).slowness is None
+    assert told(trained(97.0, 900), Aim(TARGET, LIMIT)).violation == pytest.approx(0.5)
+    assert told(OutOfMemory("out of memory"), Aim(TARGET, LIMIT)).violation == pytest.approx(1.1 * 1.5 - 1)
 
 
 def least(replay, slowdown=0.03):
@@ -252,6 +260,7 @@ def test_other_samplers_look_for_it_too(sampler):
     replay = Replay(random_landscape(3), StudySpec("train.py", sampler=sampler, objective=LESS)).to_the_end()
     true, peak = least(replay)
     assert true / peak >= 0.7
+    assert {"memory", "speed"} == set(replay.optuna.trials[-1].constraints)
 
 
 def test_below_a_target_the_fastest_is_found_though_trials_may_use_more():

@@ -705,7 +705,7 @@ def test_rounds_that_vary_by_whole_factors_are_said_to_tell_nothing():
     )
     assert answer.sentences.endswith(
         "Other programs kept the machine busy in 4 of 6 measurements of these rounds, which tell next to nothing: "
-        "measure again when they are done."
+        "measure again when they are done, as a study of another name (--study)."
     )
 
 

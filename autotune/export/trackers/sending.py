@@ -1,4 +1,4 @@
-"""The experiment trackers, and their common part: the place of a sent study, and the errors of sending it."""
+"""The experiment trackers, and what they share: a study as trackers take it, its place there, and errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Meter of the GPU memory that a run takes, and of other programs' use of the GPU meanwhile, by NVML."""
+"""NVIDIA's GPUs as a vendor: the memory that a run takes, and other programs' use of it meanwhile, by NVML."""
 
 from __future__ import annotations
 

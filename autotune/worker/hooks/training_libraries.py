@@ -1,4 +1,4 @@
-"""Accumulation that a library does for the script: what its objects say, and setting it as they are made.
+"""Numbers that a library holds for the script: its accumulation, set as it is made, and its batch size.
 
 Nothing is imported here. A library's class is patched when the script has imported it, which may be in the middle of
 its import of torch, so that this is chosen before there is torch. A script that accumulates in a loop of its own has

@@ -1,10 +1,11 @@
-"""Measurement of what a root's call keeps for the backward outside of any graph, by the modules that keep it.
+"""What hooks on saved tensors share, and what a root's call keeps for the backward outside of any graph.
 
 No plan reaches what is kept there.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -134,7 +135,9 @@ class Watch(Observer):
             self.calls += 1
             self._known = Lasting([*self._lasting, *tensors_of((arguments, keywords))])
             try:
-                with torch.autograd.graph.saved_tensors_hooks(lambda tensor: self._pack(root, tensor), unpack):
+                # Without a frame of its own, which Dynamo would trace.
+                pack = functools.partial(self._pack, root)
+                with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
                     return call(*arguments, **keywords)
             finally:
                 self._known = Lasting()
