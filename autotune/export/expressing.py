@@ -20,7 +20,7 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Refusal:
-    """What could not be expressed of a setting: the reason, and the plan, empty for what is around the plans."""
+    """Names a part of a setting that cannot be expressed: the reason, and the plan, empty for what is around plans."""
 
     reason: str
     plan: str = ""

@@ -83,7 +83,7 @@ class Choice(ABC):
 
     @property
     def by_hand(self) -> str:
-        """How to make the choice without autotune, ``{}`` being a bundle's variables; empty where the engine says."""
+        """Say how to make it without autotune, ``{}`` being a bundle's variables; empty where the engine says."""
         return ""
 
     @abstractmethod

@@ -55,7 +55,7 @@ class Located:
     transformers: str = ""
 
     def blocks_of(self, class_name: str) -> LocatedBlocks | None:
-        """Those of a class; None where none of it repeats."""
+        """Return those of a class; None where none of it repeats."""
         return next((one for one in self.blocks if one.class_name == class_name), None)
 
 

@@ -65,7 +65,7 @@ def attended(request: pytest.FixtureRequest) -> Attended:
 
 @dataclasses.dataclass
 class Attended:
-    """What attention gets, in a formula of its own that autograd can go through."""
+    """Compute attention by a formula that autograd can go through."""
 
     query: torch.Tensor
     key: torch.Tensor
@@ -142,6 +142,7 @@ def test_a_script_keeps_the_attention_that_it_trains_with(monkeypatch: pytest.Mo
     with sdpa_kernel(list(allowed)):
         deterministic.use_deterministic_algorithms()
         assert torch.backends.cuda.cudnn_sdp_enabled()
+    assert torch._C._dispatch_has_kernel_for_dispatch_key(deterministic._CUDNN_ATTENTION_BACKWARD, "CUDA"), "replaced"
 
 
 def test_the_attention_kernels_that_are_told_exist() -> None:

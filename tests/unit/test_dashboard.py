@@ -280,3 +280,12 @@ def test_few_reports_are_kept_however_many_studies_there_are(writing):
     for _ in range(2):
         assert [reports.of(name).record.name for name in writing.names()] == list(writing.names())
     assert len(reports._seen) == 32
+
+
+def test_of_a_study_that_goes_on_only_the_latest_report_is_kept(writing):
+    reports = Reports(writing)
+    store_study(writing, replace(unfinished(), name="one"))
+    before = reports.of("one")
+    writing.open("one").add_bundle("elsewhere")
+    assert reports.of("one").version != before.version
+    assert len(reports._seen) == 1

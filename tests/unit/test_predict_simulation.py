@@ -321,6 +321,11 @@ def test_gradients_of_earlier_micro_batches_are_there_as_many_as_a_configuration
     assert prediction.recompute_time_s == pytest.approx(calls * (asked / own if asked else 1) * once.recompute_time_s)
 
 
+def test_facts_of_before_steps_were_recorded_predict_nothing() -> None:
+    with pytest.raises(PredictionError, match="an older version of autotune did not record"):
+        Predictor(replace(PREDICTABLE, traces=()))
+
+
 def test_graphs_whose_nodes_grow_are_predicted_for_as_many_as_samples_bring() -> None:
     """What the script holds grows with what the forwards return, which is nodes here, and not with the batch."""
     sizes = tuple(text.replace("batch", "nodes") for text in GRAPH.formulas)

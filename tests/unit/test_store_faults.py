@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
+from types import SimpleNamespace
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
 from autotune import pipeline
 from autotune.errors import NotPermittedError, RunError, StorageError
 from autotune.records.measurement import Peaks
+from autotune.store import connections
 from autotune.store.connections import parse_location
 from autotune.store.database import open_store
 from autotune.store.faults import translated
@@ -280,6 +284,16 @@ def test_our_commits_reach_the_disk_and_optuna_s_need_not(path):
             assert ours.exec_driver_sql("PRAGMA synchronous").scalar() == 2
             assert optunas.exec_driver_sql("PRAGMA synchronous").scalar() == 1
             assert ours.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+
+
+def test_a_server_that_takes_a_statement_and_does_not_answer_is_given_up():
+    finished = []
+    connection = SimpleNamespace(pgconn=SimpleNamespace(finish=lambda: finished.append(True)))
+    driven = connections._bounded(0.0)._bounded(connection, (one for one in itertools.repeat(1)))
+    next(driven)
+    with pytest.raises(psycopg.OperationalError, match="has not answered"):
+        driven.send(0)
+    assert finished
 
 
 @pytest.mark.process

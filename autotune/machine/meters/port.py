@@ -40,13 +40,13 @@ class MemoryMeter(Protocol):
     """
 
     contended: bool
-    """Whether others held another amount of the place's memory at the latest sample than at the start."""
+    """Tell whether others held another amount of the place's memory at the latest sample than at the start."""
     neighbours: Neighbours
-    """How long other programs used the place's processors, as far as the latest sample made it known."""
+    """Tell how long other programs used the place's processors, as far as the latest sample made it known."""
     problem: str
     """Why the latest sample has no figure, or an unreliable one; empty if nothing is wrong."""
     reading: DeviceReading | None
-    """What the device was like at the latest sample; None where it was not looked at then, or is no GPU."""
+    """Tell what the device was like at the latest sample; None where it was not looked at then, or is no GPU."""
 
     def start(self) -> None:
         """Note what others hold. RunError if the place cannot be read at all."""
