@@ -7,6 +7,7 @@ each file beside its old version, and then in its place. The next sitting unpack
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import sqlite3
@@ -66,18 +67,18 @@ class Folder:
 
     def keep(self, *, all_of_it: bool = False) -> None:
         """Write what has changed; logs every 15 s only, or at once with ``all_of_it``."""
-        # The journal says that a step is finished: what the step has found is kept before it.
-        self._keep(_RECORDS, _files_below(*(self._work / name for name in _FOUND)), self._archive)
+        # A line says that something was found: lines are read before what was found is kept, and kept behind it.
+        lines = [self._read(name) for name in _PLAIN]
+        self._keep(_RECORDS, _state_of(_files_below(*(self._work / name for name in _FOUND))), self._archive)
         database = self._work / DATABASE
-        self._keep(DATABASE, [database, database.with_name(f"{DATABASE}-wal")], self._back_up)
-        for name in _PLAIN:
-            self._keep(name, [self._work / name], self._copy)
+        self._keep(DATABASE, _state_of([database, database.with_name(f"{DATABASE}-wal")]), self._back_up)
+        for name, state, content in lines:
+            self._keep(name, state, functools.partial(self._write, content))
         if all_of_it or time.monotonic() - self._logs_kept_at > _LOGS_EVERY_S:
-            self._keep(_LOGS, self._logs(), self._archive_logs)
+            self._keep(_LOGS, _state_of(self._logs()), self._archive_logs)
             self._logs_kept_at = time.monotonic()
 
-    def _keep(self, name: str, sources: list[Path], write: Callable[[Path, list[Path]], None]) -> None:
-        state = _state_of(sources)
+    def _keep(self, name: str, state: list[tuple[Path, int, int]], write: Callable[[Path, list[Path]], object]) -> None:
         if not state or self._kept.get(name) == state:
             return
         new = self._path / f"{name}.new"
@@ -94,9 +95,14 @@ class Folder:
             if new_bytes > MOST_BYTES:
                 self._say(f"{name} has {new_bytes >> 20} MiB, more than {MOST_BYTES >> 20}")
 
+    def _read(self, name: str) -> tuple[str, list[tuple[Path, int, int]], bytes]:
+        path = self._work / name
+        state = _state_of([path])
+        return name, state, path.read_bytes() if state else b""
+
     @staticmethod
-    def _copy(new: Path, sources: list[Path]) -> None:
-        shutil.copyfile(sources[0], new)
+    def _write(content: bytes, new: Path, _: list[Path]) -> None:
+        new.write_bytes(content)
 
     def _back_up(self, new: Path, sources: list[Path]) -> None:
         # Elsewhere first: SQLite makes a file beside it meanwhile.

@@ -217,7 +217,7 @@ def answer_of(study: StudyRecord) -> Bundle | None:
 def with_bundle(record: Record, bundle: Bundle) -> Record:
     """The record with the bundle as what autotune comes to; what was measured of another one stays in it."""
     key = hashlib.sha256(bundle.configuration.key.encode()).hexdigest()[:8]
-    found = Found("autotune", bundle.stack.batch_size, str(bundle.configuration), f"{AUTOTUNE}:{key}")
+    found = Found("autotune", bundle.stack.batch_size or 0, str(bundle.configuration), f"{AUTOTUNE}:{key}")
     return dataclasses.replace(record, found=(*(one for one in record.found if one.peer != "autotune"), found))
 
 

@@ -201,7 +201,7 @@ class Runs:
     def _configuration(self, setting: Setting) -> Configuration:
         bundle = self._bundle_of(setting)
         own = Configuration() if bundle is None else bundle.configuration
-        return replace(own, batch_size=setting.batch_size)
+        return replace(own, batch_size=setting.batch_size or None)
 
     def _accumulation(self, setting: Setting) -> AccumulationControl | None:
         bundle = self._bundle_of(setting)
