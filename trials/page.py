@@ -17,10 +17,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from autotune.records.codec import loads  # noqa: E402
-from autotune.records.figures import format_rate  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
 from autotune.records.study import StudyRecord  # noqa: E402
-from autotune.records.units import format_bytes, format_duration, format_share  # noqa: E402
+from autotune.records.units import format_bytes, format_duration, format_rate, format_share  # noqa: E402
 from tests.benchmarks.noise import Noise, sentence_of  # noqa: E402
 from tests.benchmarks.peers.record import Record, read_record  # noqa: E402
 from tests.benchmarks.peers.table import Row, as_markdown, rows_of, title_of  # noqa: E402

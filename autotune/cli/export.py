@@ -12,7 +12,7 @@ from ..errors import UsageError
 from ..export.exporters import EXPORTERS
 from ..export.trackers.sending import TRACKERS
 from ..records.codec import to_json
-from ..records.figures import format_figures, format_measured
+from ..records.measurement import format_figures, format_measured
 from ..records.outcome import Measured, Outcome
 from ..records.printable import first_line, printable, shell_word
 from ..records.words import setting_words

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.text import Text
 
 from ..machine.interpreter import find_interpreter
-from ..records.figures import format_figures
-from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
+from ..records.measurement import format_figures
+from ..records.outcome import Measured
 from ..records.printable import first_line, launch_command, shell_line, shell_word
 from ..records.study import StudyRecord, StudySpec
 from ..records.units import format_duration
@@ -40,10 +40,9 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
         rows.append((winner_word(report).capitalize(), format_figures(winner)))
         rows += [("Its plans", cut_names("  ".join(recomputed_in(winner))))] if recomputed_in(winner) else []
     print_rows(console, rows)
-    finalists = finalist_table(report)
-    if len(finalists.rows) > 1:  # all of a single one is said already
+    if len(report.finalists) > 1:  # all of a single one is said already
         console.print()
-        print_table(console, finalists)
+        print_table(console, finalist_table(report))
     told = (*gain_sentences(report), compiled_sentence(report), proof_sentence(report), *batch_sentences(report))
     for sentence in filter(None, told):
         console.print(Text(sentence))
@@ -104,11 +103,11 @@ def _failures(record: StudyRecord) -> list[str]:
     failed = [(one, one.outcome) for one in ended if one.outcome is not None and one.measured is None]
     if not failed:
         return []
-    kinds = Counter(outcome.kind.replace("_", " ") for _, outcome in failed)
+    kinds = Counter(outcome.label for _, outcome in failed)
     counted = ", ".join(f"{count} {kind}" for kind, count in kinds.most_common())
     sentences = [f"{len(failed)} of {len(ended)} trials failed: {counted}."]
     # Running out of memory is what a search for the limit does; anything else the user should hear of.
-    odd = [(one, outcome) for one, outcome in failed if not isinstance(outcome, (OutOfMemory, HostOutOfMemory))]
+    odd = [(one, outcome) for one, outcome in failed if not outcome.for_memory]
     if odd:
         trial, outcome = odd[0]
         assert not isinstance(outcome, Measured)

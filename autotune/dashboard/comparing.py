@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..records.environment import device_differences
-from ..records.figures import format_speed, format_spread
+from ..records.measurement import format_figures
 from ..records.units import format_bytes
 from ..report.answer import headline
-from ..report.record import Report, ReportedSetting
+from ..report.record import Report
 from ..report.tables import setting_rows
 
 
@@ -67,16 +67,6 @@ def _quoted(report: Report) -> str:
     return f"\u201c{report.study.name}\u201d"
 
 
-def _rate(setting: ReportedSetting | None) -> str:
-    if setting is None or not setting.samples_per_s:
-        return ""
-    return f"{format_speed(setting.samples_per_s)} ({format_spread(setting)})"
-
-
-def _peak(setting: ReportedSetting | None) -> str:
-    return "" if setting is None or setting.peak_bytes is None else format_bytes(setting.peak_bytes)
-
-
 def _device(report: Report) -> str:
     found = report.environment
     return "" if found is None else f"{found.device_name}, {format_bytes(found.device_memory_bytes)}"
@@ -93,10 +83,8 @@ _ROWS: tuple[tuple[str, Callable[[Report], str]], ...] = (
     ("Answer", headline),
     ("Over its own script", _gain),
     ("Setting", lambda report: "" if report.winner is None else report.winner.text),
-    ("Its speed", lambda report: _rate(report.winner)),
-    ("Its peak", lambda report: _peak(report.winner)),
-    ("The script's speed", lambda report: _rate(report.baseline)),
-    ("The script's peak", lambda report: _peak(report.baseline)),
+    ("Measured of it", lambda report: "" if report.winner is None else format_figures(report.winner)),
+    ("Measured of the script", lambda report: "" if report.baseline is None else format_figures(report.baseline)),
     ("Script", lambda report: report.study.script),
     ("Trials", lambda report: str(len(report.points))),
     ("Device", _device),

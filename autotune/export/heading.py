@@ -10,9 +10,9 @@ from pathlib import Path
 from ..records.configuration import keeps_batch_size
 from ..records.environment import Environment
 from ..records.facts import Facts
-from ..records.figures import accumulation_seen, accumulation_to_keep, format_figures
+from ..records.figures import accumulation_seen, accumulation_to_keep
+from ..records.measurement import Figures, format_figures
 from ..records.proof import Proof
-from ..records.stack import Figures
 from ..records.study import StudyRecord
 from ..records.units import format_bytes
 from ..records.words import setting_words

@@ -13,7 +13,6 @@ from ..errors import ExportError
 from ..records.chosen import converted_by, made_choices
 from ..records.codec import to_json
 from ..records.configuration import Configuration
-from ..records.figures import format_speed
 from ..records.printable import printable
 from ..records.session import (
     CONVERTED_JSON_NAME,
@@ -27,6 +26,7 @@ from ..records.session import (
 )
 from ..records.stack import Stack
 from ..records.study import Repeat, StudyRecord, Trial
+from ..records.units import format_speed
 
 SESSION_JSON_NAME = "session.json"
 SESSION_PY_NAME = "session.py"

@@ -21,14 +21,13 @@ from ..records.codec import loads
 from ..records.configuration import Configuration
 from ..records.conversion import ConversionChoice
 from ..records.facts import BatchControl, Facts, RootFacts
-from ..records.figures import format_rate, format_speed
 from ..records.fingerprint import script_sha256
 from ..records.inference import Conversion, Converted, Idle, InferenceFacts
 from ..records.measurement import Measurement, MemorySplit
 from ..records.outcome import Fallback, Measured, Outcome, OutOfMemory, ScriptError
 from ..records.run import PROTOCOL_VERSION, Compared, Described, Ended, Measuring, Request, Result
 from ..records.session import Session, converted_folder, session_of
-from ..records.units import format_bytes, format_share
+from ..records.units import format_bytes, format_rate, format_share, format_speed
 from .convert import compare, convert, keep
 from .feeds import Feed, Shapes, make_feeds, other_feeds, read_shapes
 from .gpu import Gpu, describe_environment, find_gpu

@@ -6,17 +6,15 @@ may win, and what the memory limit is.
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 
 from .configuration import Configuration, keeps_batch_size
 from .gate import Reading
-from .measurement import Measurement, Peaks, nearly_whole
+from .measurement import Figures, Measurement, nearly_whole, summary_of
 from .outcome import Measured
 from .proof import Proof
-from .stack import Figures, GlobalBatch
+from .stack import GlobalBatch
 from .study import Repeat, StudyRecord
-from .units import format_bytes
 
 
 def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | None:
@@ -50,20 +48,6 @@ def _figures_of(record: StudyRecord, configuration: Configuration, rounds: Seque
         trials = (t.measured for t in record.trials if t.configuration.key == configuration.key)
         measured = [outcome.measurement for outcome in trials if outcome is not None][:1]
     return summary_of(measured) if measured else None
-
-
-def summary_of(rounds: Sequence[Measurement]) -> Figures:
-    """The figures of rounds of one setting, one at least."""
-    rates = [one.samples_per_s for one in rounds]
-    low, high = (min(rates), max(rates)) if len(rounds) > 1 else rounds[0].samples_per_s_interval
-    return Figures(
-        samples_per_s=statistics.median(rates),
-        samples_per_s_low=low,
-        samples_per_s_high=high,
-        step_time_s=statistics.median(one.step_time_s for one in rounds),
-        peaks=max((one.peaks for one in rounds), key=lambda peaks: peaks.fit_bytes or 0),
-        rounds=len(rounds),
-    )
 
 
 def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[Repeat, ...]:
@@ -114,42 +98,6 @@ def proof_of(record: StudyRecord, configuration: Configuration) -> Proof | None:
     """The proof of ``configuration``; None if there is none."""
     proofs = () if record.verdict is None else record.verdict.proofs
     return next((proof for proof in proofs if proof.configuration.key == configuration.key), None)
-
-
-def format_rate(samples_per_s: float) -> str:
-    """Write samples/s with four digits, so that a difference of 0.1 % shows: ``0.532``, ``187.2``, ``12,480``."""
-    decimals = 0 if samples_per_s >= 999.95 else 1 if samples_per_s >= 99.995 else 2 if samples_per_s >= 9.9995 else 3
-    return f"{samples_per_s:,.{decimals}f}"
-
-
-def format_speed(samples_per_s: float) -> str:
-    """Write samples/s with their unit: ``187.2 samples/s``."""
-    return f"{format_rate(samples_per_s)} samples/s"
-
-
-def format_peak(peaks: Peaks) -> str:
-    """Write the peak that a memory limit is held against, with its unit: ``22.1 GiB``; ``not known`` without one."""
-    peak = peaks.fit_bytes
-    return "not known" if peak is None else format_bytes(peak)
-
-
-def format_measured(measured: Measurement | Figures) -> str:
-    """Write samples/s and the peak: ``187.2 samples/s, 22.1 GiB``."""
-    return f"{format_speed(measured.samples_per_s)}, {format_peak(measured.peaks)}"
-
-
-def format_spread(figures: Figures) -> str:
-    """Write the spread of samples/s, of rounds or of one median: ``185.4 to 187.7, 3 rounds``."""
-    of = f"{figures.rounds} rounds" if figures.rounds > 1 else "95 %"
-    return f"{format_rate(figures.samples_per_s_low)} to {format_rate(figures.samples_per_s_high)}, {of}"
-
-
-def format_figures(figures: Figures | None) -> str:
-    """Write samples/s with their spread, and the peak where there is one."""
-    if figures is None:
-        return "not measured"
-    memory = "" if figures.peaks.fit_bytes is None else f" at a peak of {format_peak(figures.peaks)}"
-    return f"{format_speed(figures.samples_per_s)} ({format_spread(figures)}){memory}"
 
 
 def format_count(count: float) -> str:

@@ -1,13 +1,15 @@
-"""The figures of one trial: raw, with the peaks, and what follows from them."""
+"""The measurement of one trial, the figures of one or several, and how people read those figures."""
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .environment import DeviceConditions
 from .matrix import PhaseMemory
+from .units import format_bytes, format_rate, format_speed
 
 # From this share of the time on what others took contends a measurement: a thread that waits for a processor, or the
 # GPU that others use. On a quiet machine threads wait for less than one per cent, and a desktop that draws itself takes
@@ -132,6 +134,22 @@ class Measurement:
         return samples / high, samples / low
 
 
+@dataclass(frozen=True)
+class Figures:
+    """The measured figures of a configuration: samples/s with their spread, the step time in seconds, and the peaks.
+
+    The spread is over the rounds; of a single measurement it is the 95 % confidence interval. The peaks are those of
+    the round that took the most memory.
+    """
+
+    samples_per_s: float
+    samples_per_s_low: float
+    samples_per_s_high: float
+    step_time_s: float
+    peaks: Peaks
+    rounds: int
+
+
 def nearly_whole(value: float) -> float:
     """A ratio, as a whole number where it is as good as one: samples are counted, and a last batch may be short."""
     return float(round(value)) if value and abs(value - round(value)) <= _WHOLE * value else value
@@ -149,3 +167,58 @@ def median_interval(values: tuple[float, ...] | list[float]) -> tuple[float, flo
     low = max(0, math.floor(n / 2 - half))
     high = min(n - 1, math.ceil(n / 2 + half) - 1)
     return ordered[low], ordered[max(high, low)]
+
+
+def summary_of(rounds: Sequence[Measurement]) -> Figures:
+    """Summarize the rounds of one setting, one at least."""
+    rates = [one.samples_per_s for one in rounds]
+    low, high = (min(rates), max(rates)) if len(rounds) > 1 else rounds[0].samples_per_s_interval
+    return Figures(
+        samples_per_s=statistics.median(rates),
+        samples_per_s_low=low,
+        samples_per_s_high=high,
+        step_time_s=statistics.median(one.step_time_s for one in rounds),
+        peaks=max((one.peaks for one in rounds), key=lambda peaks: peaks.fit_bytes or 0),
+        rounds=len(rounds),
+    )
+
+
+def figure_cells(figures: Figures | None) -> dict[str, str]:
+    """Write the figures of a setting for a table, by the headings of its columns; empty where a figure is not known.
+
+    All tables of settings have these columns, so a new figure is a line here, and a field of ``Figures``.
+    """
+    return {
+        "Samples/s": "" if figures is None else format_rate(figures.samples_per_s),
+        "Spread": "" if figures is None else _range(figures),
+        "Peak": "" if figures is None or figures.peaks.fit_bytes is None else format_peak(figures.peaks),
+    }
+
+
+def format_peak(peaks: Peaks) -> str:
+    """Write the peak that a memory limit is held against, with its unit: ``22.1 GiB``; ``not known`` without one."""
+    peak = peaks.fit_bytes
+    return "not known" if peak is None else format_bytes(peak)
+
+
+def format_measured(measured: Measurement | Figures) -> str:
+    """Write samples/s and the peak: ``187.2 samples/s, 22.1 GiB``."""
+    return f"{format_speed(measured.samples_per_s)}, {format_peak(measured.peaks)}"
+
+
+def format_spread(figures: Figures) -> str:
+    """Write the spread of samples/s, of rounds or of one median: ``185.4 to 187.7, 3 rounds``."""
+    of = f"{figures.rounds} rounds" if figures.rounds > 1 else "95 %"
+    return f"{_range(figures)}, {of}"
+
+
+def format_figures(figures: Figures | None) -> str:
+    """Write samples/s with their spread, and the peak where there is one."""
+    if figures is None:
+        return "not measured"
+    memory = "" if figures.peaks.fit_bytes is None else f" at a peak of {format_peak(figures.peaks)}"
+    return f"{format_speed(figures.samples_per_s)} ({format_spread(figures)}){memory}"
+
+
+def _range(figures: Figures) -> str:
+    return f"{format_rate(figures.samples_per_s_low)} to {format_rate(figures.samples_per_s_high)}"

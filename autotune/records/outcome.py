@@ -1,9 +1,13 @@
-"""Outcomes of trials: one tagged union, a measurement or a named failure. A failed trial is data, not an exception."""
+"""Outcomes of trials: one tagged union, a measurement or a named failure. A failed trial is data, not an exception.
+
+A new outcome is a class here, a member of ``Outcome``, and a line in docs/reference/outcomes.md. The worker makes it,
+or ``launch/ending.py`` where the process left no result.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from .measurement import Measurement
 
@@ -15,13 +19,20 @@ class Measured:
     """The trial was measured. Whether it fits the limit is the reader's to judge, by ``measurement.peaks``."""
 
     kind: ClassVar[str] = "measured"
+    label: ClassVar[str] = "measured"
+    for_memory: ClassVar[bool] = False
     measurement: Measurement
 
 
 @dataclass(frozen=True)
 class _Failure:
-    """The fields of every failure: the cause in a sentence, the last log lines, and what to do next."""
+    """The fields of every failure: the cause in a sentence, the last log lines, and what to do next.
 
+    ``label`` is the outcome's name in tables. ``for_memory`` is True where memory ran out, so that the limit is near.
+    """
+
+    label: ClassVar[str]
+    for_memory: ClassVar[bool] = False
     cause: str
     log_tail: tuple[str, ...] = ()
     advice: str = ""
@@ -36,6 +47,8 @@ class OutOfMemory(_Failure):
     """
 
     kind: ClassVar[str] = "out_of_memory"
+    label: ClassVar[str] = "out of memory"
+    for_memory: ClassVar[bool] = True
     phase: Phase = "start"
     limit_bytes: int | None = None
     needed_bytes: int | None = None
@@ -47,6 +60,7 @@ class ScriptError(_Failure):
     """The script raised; ``traceback`` is its own, without our frames."""
 
     kind: ClassVar[str] = "script_error"
+    label: ClassVar[str] = "script error"
     traceback: str = ""
 
 
@@ -55,6 +69,7 @@ class InvalidPlan(_Failure):
     """A plan names a cluster that the script's graphs do not have."""
 
     kind: ClassVar[str] = "invalid_plan"
+    label: ClassVar[str] = "invalid plan"
 
 
 @dataclass(frozen=True)
@@ -62,6 +77,7 @@ class NoTrainingStep(_Failure):
     """The script ended, or too few of its steps were left, before anything could be measured."""
 
     kind: ClassVar[str] = "no_training_step"
+    label: ClassVar[str] = "no training step"
     steps_seen: int = 0
 
 
@@ -70,6 +86,7 @@ class Fallback(_Failure):
     """The engine would have run without the plan; the trial was not counted as if it had one."""
 
     kind: ClassVar[str] = "fallback"
+    label: ClassVar[str] = "plan not applied"
 
 
 @dataclass(frozen=True)
@@ -77,6 +94,7 @@ class TimedOut(_Failure):
     """A deadline passed; ``phase`` is where the trial was."""
 
     kind: ClassVar[str] = "timed_out"
+    label: ClassVar[str] = "timed out"
     phase: Phase = "start"
 
 
@@ -85,6 +103,7 @@ class Died(_Failure):
     """The process ended without a result; ``signal`` is its name where a signal ended it."""
 
     kind: ClassVar[str] = "died"
+    label: ClassVar[str] = "died"
     signal: str | None = None
     exit_status: int | None = None
     phase: Phase = "start"
@@ -95,9 +114,14 @@ class HostOutOfMemory(_Failure):
     """The host killed the process for its memory, or the resident set passed the host's limit."""
 
     kind: ClassVar[str] = "host_out_of_memory"
+    label: ClassVar[str] = "host out of memory"
+    for_memory: ClassVar[bool] = True
     phase: Phase = "start"
 
 
 Outcome = (
     Measured | OutOfMemory | ScriptError | InvalidPlan | NoTrainingStep | Fallback | TimedOut | Died | HostOutOfMemory
 )
+
+OUTCOMES: dict[str, type[Outcome]] = {one.kind: one for one in get_args(Outcome)}
+"""The outcomes by the kinds that are stored of them."""

@@ -10,26 +10,10 @@ from .environment import Environment
 from .facts import AccumulationControl, BatchControl, OptimizerFacts, PrecisionFacts
 from .fingerprint import Fingerprint, ModelPrint, SourceFile
 from .gate import GraphReading, Reading
-from .measurement import Peaks
+from .measurement import Figures
 from .proof import Proof
 
 STACK_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The measured figures of a configuration: samples/s with their spread, the step time in seconds, and the peaks.
-
-    The spread is over the rounds; of a single measurement it is the 95 % confidence interval. The peaks are those of
-    the round that took the most memory.
-    """
-
-    samples_per_s: float
-    samples_per_s_low: float
-    samples_per_s_high: float
-    step_time_s: float
-    peaks: Peaks
-    rounds: int
 
 
 @dataclass(frozen=True)

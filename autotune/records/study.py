@@ -11,6 +11,7 @@ from .engines import Engine, EngineProperties
 from .environment import Environment
 from .facts import Facts
 from .fingerprint import script_sha256, script_title
+from .measurement import Figures
 from .outcome import Measured, Outcome
 from .proof import Proof
 from .run import Measuring
@@ -241,21 +242,20 @@ class Repeat:
 class Comparison:
     """A finalist against the baseline, compared within each round that has both of them.
 
-    ``samples_per_s`` and ``baseline_samples_per_s`` are medians. ``speedup`` is the geometric mean of the ratios within
-    rounds, and lies between ``speedup_low`` and ``speedup_high`` by the test of the final (``verdict/sequential.py``);
-    both are None before rounds tell anything. ``peak_ratio`` and its bounds say the same of peaks, where ``peak_bytes``
-    is the highest. ``found`` is what the rounds show of what the objective goes by. Where that is memory,
-    ``found_fast`` is what they show of the speed: ``win`` where it is no slower than allowed.
+    ``figures`` and ``baseline_figures`` are of all rounds in which each was measured; None where none was, and in
+    studies of older versions. ``speedup`` is the geometric mean of the ratios within rounds. It lies between
+    ``speedup_low`` and ``speedup_high`` by the test of the final (``verdict/sequential.py``); both are None before
+    rounds tell anything. ``peak_ratio`` and its bounds say the same of peaks. ``found`` is what the rounds show of what
+    the objective goes by. Where that is memory, ``found_fast`` is what they show of the speed: ``win`` where it is no
+    slower than allowed.
     """
 
     configuration: Configuration
-    samples_per_s: float
-    baseline_samples_per_s: float
     speedup: float
     speedup_low: float | None
     speedup_high: float | None
-    peak_bytes: int
-    baseline_peak_bytes: int
+    figures: Figures | None = None
+    baseline_figures: Figures | None = None
     peak_ratio: float = 1.0
     peak_ratio_low: float | None = None
     peak_ratio_high: float | None = None

@@ -67,6 +67,17 @@ def format_ratio(ratio: float) -> str:
     return f"{ratio:.3f}x" if ratio > 1 / TELLS_NOTHING else f"under {1 / TELLS_NOTHING}x"
 
 
+def format_rate(samples_per_s: float) -> str:
+    """Write samples/s with four digits, so that a difference of 0.1 % shows: ``0.532``, ``187.2``, ``12,480``."""
+    decimals = 0 if samples_per_s >= 999.95 else 1 if samples_per_s >= 99.995 else 2 if samples_per_s >= 9.9995 else 3
+    return f"{samples_per_s:,.{decimals}f}"
+
+
+def format_speed(samples_per_s: float) -> str:
+    """Write samples/s with their unit: ``187.2 samples/s``."""
+    return f"{format_rate(samples_per_s)} samples/s"
+
+
 def parse_bytes(text: str) -> int:
     """Read a size: ``24GiB``, ``1.5g`` and ``512M`` are powers of 1024, ``900MB`` of 1000, a bare number is bytes.
 

@@ -7,10 +7,10 @@ import math
 from ..records.chosen import converted_by
 from ..records.configuration import Configuration, keeps_batch_size
 from ..records.engines import COMPILING_ENGINES, ENGINES
-from ..records.figures import format_speed
+from ..records.outcome import OUTCOMES
 from ..records.printable import first_line, shell_word
 from ..records.proof import Proof
-from ..records.units import format_bytes, format_ratio, format_share
+from ..records.units import format_bytes, format_ratio, format_share, format_speed
 from ..records.words import joined, setting_words
 from ..verdict.parts import Kind
 from .record import Finalist, Report, ReportedAnswer, ReportedSetting
@@ -233,8 +233,7 @@ def gain_sentences(report: Report) -> tuple[str, ...]:
         sentences.append(f"All of this comes from {told[0][0]}.")
     for part, names in zip(parts, told, strict=True):
         if len(names) > 1:
-            between = ((words(one.configuration), _IN_BETWEEN.get(one.outcome, "failed")) for one in gain.missing)
-            why = "; ".join(f"{setting}: {ended}" for setting, ended in between)
+            why = "; ".join(f"{words(one.configuration)}: {_ended(one.outcome)}" for one in gain.missing)
             apart = f"{', how much from '.join(names[:-1])} and how much from {names[-1]}"
             sentences.append(f"How much of {part.factor:.2f}x is from {apart} is not known ({why}).")
     unfit = [words(part.reached) for part in parts if not part.fits]
@@ -252,8 +251,11 @@ def gain_sentences(report: Report) -> tuple[str, ...]:
     return tuple(sentences)
 
 
-# How the trial of a setting between script and winner ended; other failures are told with the trial.
-_IN_BETWEEN = {"": "not tried", "out_of_memory": "ran out of memory", "host_out_of_memory": "ran out of memory"}
+def _ended(outcome: str) -> str:
+    """Say how the trial of a setting between script and winner ended; other failures are told with the trial."""
+    if not outcome:
+        return "not tried"
+    return "ran out of memory" if outcome in OUTCOMES and OUTCOMES[outcome].for_memory else "failed"
 
 
 def _kinds(report: Report) -> dict[Kind, str]:

@@ -18,9 +18,10 @@ from ..records.figures import (
     rounds_of,
     script_figures_of,
 )
+from ..records.measurement import Figures, summary_of
 from ..records.outcome import Measured, OutOfMemory
 from ..records.printable import launch_command, printable_strings
-from ..records.stack import Figures, GlobalBatch
+from ..records.stack import GlobalBatch
 from ..records.study import Comparison, StudyRecord, StudySpec, Trial, Verdict
 from ..records.words import recomputed_words, setting_words
 from ..verdict.feasible import flaws_of, front
@@ -152,8 +153,7 @@ def _compiled(record: StudyRecord) -> ReportedCompiled | None:
         words=setting_words(run.configuration, record.facts.clusters),
         outcome=run.outcome.kind,
         cause="" if isinstance(run.outcome, Measured) else run.outcome.cause,
-        samples_per_s=None if measured is None else measured.samples_per_s,
-        peak_bytes=None if measured is None else measured.peaks.fit_bytes,
+        figures=None if measured is None else summary_of([measured]),
         gain=compiled_gain(record),
     )
 
@@ -224,7 +224,6 @@ def _point(
 
 def _measured(point: Point, outcome: Measured, limit: int | None, *, baseline_is_finite: bool) -> Point:
     measurement = outcome.measurement
-    low, high = measurement.samples_per_s_interval
     notes = list(measurement.notes)
     if measurement.contended:
         notes.append("contended: other processes were busy here meanwhile")
@@ -235,10 +234,7 @@ def _measured(point: Point, outcome: Measured, limit: int | None, *, baseline_is
         notes.append("the loss is NaN or infinite, as that of your script is")
     return dataclasses.replace(
         point,
-        samples_per_s=measurement.samples_per_s,
-        low=low,
-        high=high,
-        peak_bytes=measurement.peaks.fit_bytes,
+        figures=summary_of([measurement]),
         fits=not flaws & {"peak_unknown", "over_limit"},
         thrashed="thrashed" in flaws,
         diverged="loss_not_finite" in flaws,

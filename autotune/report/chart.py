@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from ..records.engines import Target
-from ..records.figures import format_rate, format_speed
-from ..records.units import format_bytes
+from ..records.measurement import Figures, format_figures
+from ..records.units import format_bytes, format_speed
 from ..records.words import cut_names
 from .record import Point, Report, winner_word
 
@@ -125,11 +125,23 @@ class Chart(Frame):
 class _Seen:
     point: Point
     kind: str
-    rate: float
-    low: float
-    high: float
-    peak: int
-    rounds: int
+    figures: Figures
+
+    @property
+    def rate(self) -> float:
+        return self.figures.samples_per_s
+
+    @property
+    def low(self) -> float:
+        return self.figures.samples_per_s_low
+
+    @property
+    def high(self) -> float:
+        return self.figures.samples_per_s_high
+
+    @property
+    def peak(self) -> int:
+        return self.figures.peaks.fit_bytes or 0
 
 
 def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -> Chart | None:
@@ -196,21 +208,21 @@ def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0)
     sizes = sorted({size for _, size in fastest})
     if len(sizes) < _LEAST_BATCHES:
         return None
-    rates = [rate for point in fastest.values() for rate in (point.low, point.high) if rate is not None]
-    lowest, highest = _span(rates)
+    seen = {place: point.figures for place, point in fastest.items() if point.figures is not None}
+    lowest, highest = _span([rate for one in seen.values() for rate in (one.samples_per_s_low, one.samples_per_s_high)])
     frame, most = _frame(width, height), 1.06 * sizes[-1]
     x, y = partial(frame.x, most=most), partial(frame.y, low=lowest, high=highest)
     marks: list[Mark] = []
     lines: list[Line] = []
     for kind in ("plain", "planned"):
         corners = []
-        for size in (one for one in sizes if (kind, one) in fastest):
-            point = fastest[kind, size]
-            rate = point.samples_per_s or 0.0
-            figures = f"{format_speed(rate)}, measured once"
-            title = f"Trial {point.number}, {cut_names(point.configuration)}: {figures}"
-            marks.append(Mark(kind, x(size), y(rate), y(point.high or rate), y(point.low or rate), title))
-            corners.append(f"{x(size):g} {y(rate):g}")
+        for size in (one for one in sizes if (kind, one) in seen):
+            point, one = fastest[kind, size], seen[kind, size]
+            title = f"Trial {point.number}, {cut_names(point.configuration)}: {format_speed(one.samples_per_s)}"
+            across, up = x(size), y(one.samples_per_s)
+            whole = f"{title}, measured once"
+            marks.append(Mark(kind, across, up, y(one.samples_per_s_high), y(one.samples_per_s_low), whole))
+            corners.append(f"{across:g} {up:g}")
         lines += _lines(kind, f"M{'L'.join(corners)}" if len(corners) > 1 else "")
     return Chart(
         **vars(frame),
@@ -249,32 +261,24 @@ def _seen(report: Report) -> Iterator[_Seen]:
     finalists = {one.text: one for one in report.finalists}
     is_sure = winner_word(report) == "winner"
     for point in report.points:
-        if point.samples_per_s is None or point.peak_bytes is None:
+        figures = point.figures
+        if figures is None or figures.peaks.fit_bytes is None:
             continue
-        rate, low, high = point.samples_per_s, point.low or point.samples_per_s, point.high or point.samples_per_s
-        peak, rounds, kind = point.peak_bytes, 0, "fits" if point.fits else "over"
-        kind = "flawed" if point.thrashed or point.diverged else kind
+        kind = "flawed" if point.thrashed or point.diverged else "fits" if point.fits else "over"
         of_rounds = finalists.get(point.configuration)
-        if of_rounds is not None and of_rounds.rounds:
-            rate = low = high = of_rounds.samples_per_s
-            peak, rounds, kind = of_rounds.peak_bytes, of_rounds.rounds, "finalist"
+        if of_rounds is not None and of_rounds.rounds and of_rounds.figures is not None:
+            figures, kind = of_rounds.figures, "finalist"
         if point.is_winner:
             kind = "winner" if is_sure else "best"
         if point.is_baseline:
             kind = "baseline"
         setting = report.baseline if point.is_baseline else report.winner if point.is_winner else None
-        if setting is not None:
-            rate, low, high = setting.samples_per_s, setting.samples_per_s_low, setting.samples_per_s_high
-            peak, rounds = setting.peak_bytes or peak, setting.rounds
-        yield _Seen(point, kind, rate, low, high, peak, rounds)
+        yield _Seen(point, kind, setting or figures)
 
 
 def _title(one: _Seen, target: Target) -> str:
-    rounds = f"{one.rounds} rounds" if one.rounds > 1 else "measured once"
     what = f"your {target} as it is" if one.point.is_baseline else cut_names(one.point.configuration)
-    spread = f" ({format_rate(one.low)} to {format_rate(one.high)})" if one.low < one.high else ""
-    figures = f"{format_speed(one.rate)}{spread}, {format_bytes(one.peak)}, {rounds}"
-    return f"Trial {one.point.number}, {what}: {figures}"
+    return f"Trial {one.point.number}, {what}: {format_figures(one.figures)}"
 
 
 def _span(rates: Sequence[float]) -> tuple[float, float]:

@@ -6,9 +6,8 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from functools import partial
 
-from ..records.figures import format_speed
 from ..records.gate import Gauge, PastGate
-from ..records.units import format_bytes
+from ..records.units import format_bytes, format_speed
 from .chart import Chart, Frame, Line, Mark, Tick, format_tick, round_ticks
 from .tables import Table
 

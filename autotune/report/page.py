@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..records.codec import to_json
-from ..records.figures import format_rate, format_spread
-from ..records.units import format_bytes, format_duration
+from ..records.measurement import figure_cells, format_spread
+from ..records.units import format_bytes, format_duration, format_rate
 from ..records.words import cut_names
 from . import answer, sentences, tables
 from .area import draw_steps
@@ -121,6 +121,7 @@ def templates() -> Environment:
         "cut": cut_names,
         "part": sentences.part_words,
         "spread": format_spread,
+        "cells": lambda figures: figure_cells(figures).items(),
         "rerun": sentences.rerun_words,
         "percent": lambda part, whole: f"{100 * part / whole if whole else 0:.2f}%",
     }

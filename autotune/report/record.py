@@ -26,14 +26,14 @@ from ..records.facts import (
 from ..records.graph import Calibration
 from ..records.inference import InferenceFacts
 from ..records.matrix import PhaseMemory
-from ..records.measurement import MemorySplit
+from ..records.measurement import Figures, MemorySplit
 from ..records.outcome import Outcome
 from ..records.proof import Proof
-from ..records.stack import Figures, GlobalBatch
+from ..records.stack import GlobalBatch
 from ..records.study import AnswerKind, Comparison, StudySpec, TimeSpent
 from ..verdict.parts import Gain
 
-REPORT_VERSION = 4
+REPORT_VERSION = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,8 +141,7 @@ class ReportedCompiled:
     words: str
     outcome: str
     cause: str
-    samples_per_s: float | None
-    peak_bytes: int | None
+    figures: Figures | None
     gain: float | None
 
 
@@ -167,10 +166,9 @@ class Point:
 
     ``outcome`` is ``measured``, the kind of a failure, or the trial's state before it has one. ``fits`` says whether it
     may be the answer as far as memory goes, ``on_front`` whether no other trial was as fast with no more memory,
-    ``thrashed`` that the allocator did. ``low`` and ``high`` are the 95 % interval of ``samples_per_s``; bytes and
-    rates are None where they were not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes``, the
-    peak that discovery alone tells, where it tells nothing. ``conditions`` are
-    those of the GPU meanwhile. Times are seconds, and seconds since the epoch.
+    ``thrashed`` that the allocator did. ``figures`` is None where the trial was not measured. ``needed_bytes`` is None
+    where a failure did not tell, ``foreseen_bytes`` where discovery does not foresee the peak. ``conditions`` are those
+    of the GPU meanwhile. Times are seconds, and seconds since the epoch.
     """
 
     number: int
@@ -184,10 +182,7 @@ class Point:
     outcome: str
     cause: str = ""
     advice: str = ""
-    samples_per_s: float | None = None
-    low: float | None = None
-    high: float | None = None
-    peak_bytes: int | None = None
+    figures: Figures | None = None
     needed_bytes: int | None = None
     foreseen_bytes: int | None = None
     fits: bool = False
@@ -198,6 +193,16 @@ class Point:
     conditions: DeviceConditions | None = None
     started_at: float = 0.0
     took_s: float | None = None
+
+    @property
+    def samples_per_s(self) -> float | None:
+        """Return samples per second; None where the trial was not measured."""
+        return None if self.figures is None else self.figures.samples_per_s
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Return the peak that a limit is held against; None where it was not measured."""
+        return None if self.figures is None else self.figures.peaks.fit_bytes
 
     @property
     def may_win(self) -> bool:

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from ..records.engines import Target
 from ..records.facts import OptimizerFacts, PrecisionFacts
-from ..records.figures import format_rate
 from ..records.matrix import PhaseMemory
+from ..records.measurement import figure_cells
+from ..records.outcome import OUTCOMES
 from ..records.proof import GROUPS, GroupDifference, Proof, difference_of
 from ..records.study import Fit, Found, format_chance
-from ..records.units import format_bytes, format_duration, format_ratio, format_share
+from ..records.units import format_bytes, format_duration, format_rate, format_ratio, format_share
 from ..records.words import cut_names
 from ..verdict.memory_limit import passed
 from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
@@ -20,18 +21,8 @@ from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
 Rows = tuple[tuple[str, str], ...]
 
 
-_OUTCOMES = {
-    "running": "running",
-    "finished": "no result",
-    "out_of_memory": "out of memory",
-    "script_error": "script error",
-    "invalid_plan": "invalid plan",
-    "no_training_step": "no training step",
-    "fallback": "plan not applied",
-    "timed_out": "timed out",
-    "died": "died",
-    "host_out_of_memory": "host out of memory",
-}
+# The states of a trial without an outcome.
+_STATES = {"running": "running", "finished": "no result"}
 
 
 @dataclass(frozen=True)
@@ -213,7 +204,7 @@ def fit_table(fits: Iterable[Fit], *, target: Target = "script") -> Table:
 
 
 def front_table(report: Report) -> Table:
-    """Return what samples/s each amount of memory buys, as measured once: the Pareto front, baseline and winner marked.
+    """Tabulate the Pareto front of samples/s and memory, as measured once; baseline and winner are marked.
 
     From least to most memory. Baseline and winner are in it wherever they lie.
     """
@@ -221,8 +212,7 @@ def front_table(report: Report) -> Table:
     shown = [point for point in measured if point.on_front or point.is_baseline or point.is_winner]
     rows = tuple(
         (
-            format_bytes(point.peak_bytes or 0),
-            format_rate(point.samples_per_s or 0.0),
+            *figure_cells(point.figures).values(),
             cut_names(point.configuration),
             ", ".join(
                 word
@@ -237,28 +227,27 @@ def front_table(report: Report) -> Table:
         )
         for point in sorted(shown, key=lambda point: (point.peak_bytes or 0, -(point.samples_per_s or 0.0)))
     )
-    return Table(("Peak", "Samples/s", "Setting", ""), rows, frozenset({0, 1}))
+    columns = (*figure_cells(None), "Setting", "")
+    return Table(columns, rows, frozenset(range(len(columns) - 2)))
 
 
 def finalist_table(report: Report) -> Table:
-    """The finalists against the baseline, measured again in turns; what the objective goes by first."""
-    if report.settings.objective.goal == "memory":
-        return _smallest_table(report)
-    rows = tuple(
-        (
-            cut_names(one.text),
-            format_rate(one.samples_per_s),
-            format_rate(one.baseline_samples_per_s),
-            f"{one.speedup:.3f}x",
-            _range(one.speedup_low, one.speedup_high),
-            str(one.rounds or ""),
-            _shown(one.found, "faster"),
-            format_bytes(one.peak_bytes),
-        )
-        for one in report.finalists
-    )
-    columns = ("Finalist", "Samples/s", f"Your {report.target}", "Speed-up", "Range", "Rounds", "Shown", "Peak")
-    return Table(columns, rows, frozenset({1, 2, 3, 4, 5, 7}))
+    """Tabulate the script and the finalists, measured again in turns; what the objective goes by first."""
+    is_memory, own = report.settings.objective.goal == "memory", report.baseline
+    ratios = ("Memory", "Range", "Speed", "Range") if is_memory else ("Speed-up", "Range")
+    columns = ("Finalist", *figure_cells(None), *ratios, "Rounds", "Shown")
+    rows = []
+    for one in report.finalists:
+        speed = (f"{one.speedup:.3f}x", _range(one.speedup_low, one.speedup_high))
+        told: tuple[str, ...] = speed
+        shown = _shown(one.found, "faster")
+        if is_memory:
+            told = (f"{one.peak_ratio:.3f}x", _range(one.peak_ratio_low, one.peak_ratio_high), *speed)
+            shown = ", ".join(filter(None, [_shown(one.found, "smaller"), _shown(one.found_fast, "fast enough")]))
+        rows.append((cut_names(one.text), *figure_cells(one.figures).values(), *told, str(one.rounds or ""), shown))
+    if rows and own is not None:
+        rows.insert(0, (f"your {report.target}", *figure_cells(own).values(), *("" for _ in ratios), "", ""))
+    return Table(columns, tuple(rows), frozenset(range(1, len(columns) - 1)))
 
 
 def spent_table(report: Report) -> Table:
@@ -289,25 +278,6 @@ def spent_table(report: Report) -> Table:
     ]
     rows.append(("between runs", format_duration(spent.between_s), *[""] * (len(columns) - 2)))
     return Table(columns, tuple(rows), frozenset(range(1, len(columns))))
-
-
-def _smallest_table(report: Report) -> Table:
-    rows = tuple(
-        (
-            cut_names(one.text),
-            format_bytes(one.peak_bytes),
-            format_bytes(one.baseline_peak_bytes),
-            f"{one.peak_ratio:.3f}x",
-            _range(one.peak_ratio_low, one.peak_ratio_high),
-            f"{one.speedup:.3f}x",
-            _range(one.speedup_low, one.speedup_high),
-            str(one.rounds or ""),
-            ", ".join(filter(None, [_shown(one.found, "smaller"), _shown(one.found_fast, "fast enough")])),
-        )
-        for one in report.finalists
-    )
-    columns = ("Finalist", "Peak", f"Your {report.target}", "Memory", "Range", "Speed", "Range", "Rounds", "Shown")
-    return Table(columns, rows, frozenset(range(1, 8)))
 
 
 def _range(low: float | None, high: float | None) -> str:
@@ -356,25 +326,24 @@ def _difference(one: GroupDifference) -> str:
 
 
 def trial_table(report: Report) -> Table:
-    """All trials, in the order in which they were run."""
+    """Tabulate all trials, in the order in which they were run."""
     rows = tuple(
         (
             str(point.number),
             f"your {report.target} as it is" if point.is_baseline else cut_names(point.configuration),
-            "" if point.samples_per_s is None else format_rate(point.samples_per_s),
-            "" if point.low is None or point.high is None else f"{format_rate(point.low)} to {format_rate(point.high)}",
-            "" if point.peak_bytes is None else format_bytes(point.peak_bytes),
+            *figure_cells(point.figures).values(),
             outcome_text(point, report),
         )
         for point in report.points
     )
-    return Table(("Trial", "Setting", "Samples/s", "Spread", "Peak", "Result"), rows, frozenset({0, 2, 3, 4}))
+    columns = ("Trial", "Setting", *figure_cells(None), "Result")
+    return Table(columns, rows, frozenset({0, *range(2, len(columns) - 1)}))
 
 
 def outcome_text(point: Point, report: Report) -> str:
     """Return how a trial ended, in a few words; a failure with its cause."""
     if point.outcome != "measured":
-        name = _OUTCOMES.get(point.outcome, point.outcome)
+        name = OUTCOMES[point.outcome].label if point.outcome in OUTCOMES else _STATES[point.outcome]
         return f"{name}: {point.cause}" if point.cause else name
     words = ["fits" if point.fits else _over(point, report)]
     words += [winner_word(report)] if point.is_winner else []

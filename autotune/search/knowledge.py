@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ..records.configuration import Configuration
 from ..records.engines import PLAIN_ENGINES
-from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
+from ..records.outcome import Measured
 from ..records.study import Repeat
 from ..verdict.aim import Aim
 from ..verdict.rounds import holds
@@ -208,7 +208,7 @@ def with_rounds(
     if observation.state != "scored" or observation.out_of_memory or observation.origin == "baseline":
         return observation
     outcomes = [repeat.outcome for repeat in repeats if repeat.configuration.key == observation.configuration.key]
-    if any(isinstance(outcome, (OutOfMemory, HostOutOfMemory)) for outcome in outcomes):
+    if any(outcome.for_memory for outcome in outcomes):
         return replace(observation, samples_per_s=0.0, feasible=False, out_of_memory=True)
     peaks = [outcome.measurement.peaks.fit_bytes for outcome in outcomes if isinstance(outcome, Measured)]
     highest = max((peak for peak in (observation.peak_bytes, *peaks) if peak is not None), default=None)

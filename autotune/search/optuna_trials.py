@@ -20,13 +20,13 @@ from optuna.trial import FrozenTrial, TrialState
 from ..records.chosen import choices_of
 from ..records.configuration import Configuration
 from ..records.environment import Environment
-from ..records.outcome import HostOutOfMemory, Measured, NoTrainingStep, Outcome, OutOfMemory, TimedOut
+from ..records.outcome import OUTCOMES, Measured, NoTrainingStep, Outcome, OutOfMemory, TimedOut
 from .candidates import Observation, Origin
 from .score import Score
 from .space import BATCH_SIZE, Point, Space
 
 _MEMORY, _SPEED = "memory", "speed"
-_OUT_OF_MEMORY = (OutOfMemory.kind, HostOutOfMemory.kind)
+_OUT_OF_MEMORY = {kind for kind, outcome in OUTCOMES.items() if outcome.for_memory}
 _CLAIM = "claim"  # user attribute of a trial: what its maker finds it by
 # Below this many trials TPE draws at random; what is not worth a trial is kept from it, so it is low.
 _STARTUP_TRIALS = 6

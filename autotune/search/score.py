@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory
+from ..records.outcome import Measured, Outcome, OutOfMemory
 from ..verdict.aim import Aim
 from ..verdict.feasible import flaws_of
 
@@ -50,7 +50,7 @@ def score(
         baseline_is_finite: Whether the baseline's loss is.
         reference_per_s: The samples/s that those of an answer are held against, as far as they are known.
     """
-    if isinstance(outcome, (OutOfMemory, HostOutOfMemory)):
+    if outcome.for_memory:
         needed = outcome.needed_bytes if isinstance(outcome, OutOfMemory) else None
         least = max(needed or 0, expected_bytes or 0.0, (1 + _OUT_OF_MEMORY_BY) * aim.run_limit_bytes)
         return Score(0.0, least, least / aim.limit_bytes - 1, _slowness(0.0, aim, reference_per_s))

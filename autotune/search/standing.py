@@ -9,8 +9,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from ..records.figures import format_rate, format_speed
-from ..records.units import format_bytes
+from ..records.units import format_bytes, format_rate, format_speed
 from ..verdict.aim import Aim
 from ..verdict.search_end import EVEN_CHANCE
 from .candidates import Indices, Observation

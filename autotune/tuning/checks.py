@@ -21,7 +21,7 @@ from ..records.chosen import choices_of
 from ..records.engines import Engine, Target
 from ..records.facts import ClusterFacts, Facts
 from ..records.inference import InferenceFacts
-from ..records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory, ScriptError, TimedOut
+from ..records.outcome import Measured, Outcome, OutOfMemory, ScriptError, TimedOut
 from ..records.printable import as_operand, first_line, is_unicode, shell_word
 from ..records.run import MOST_OF_BUDGET_TO_DESCRIBE, DescriptionPace
 from ..records.study import StudySpec
@@ -83,7 +83,7 @@ def smaller_to_describe(facts: Facts, pace: DescriptionPace | None, *, left_s: f
     if isinstance(facts.undescribed, TimedOut):
         is_quick = pace is not None and pace.first_s + pace.rest_s / 2 <= MOST_OF_BUDGET_TO_DESCRIBE * left_s
         return facts.batch_size // 2 if is_quick else None
-    return facts.batch_size // 2 if isinstance(facts.undescribed, OutOfMemory | HostOutOfMemory) else None
+    return facts.batch_size // 2 if facts.undescribed is not None and facts.undescribed.for_memory else None
 
 
 def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:

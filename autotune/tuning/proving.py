@@ -11,7 +11,7 @@ from ..launch.port import RunResult
 from ..records.chosen import made_choices
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
-from ..records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory
+from ..records.outcome import Measured, Outcome
 from ..records.printable import first_line
 from ..records.proof import Differences, GroupDifference, Proof, ProofAnswer, ValueGroup, difference_of, widest
 from ..records.run import Verifying
@@ -64,7 +64,7 @@ class _FailedError(Exception):
     def __init__(self, what: str, outcome: Outcome | None) -> None:
         cause = "it ended without a word" if outcome is None or isinstance(outcome, Measured) else outcome.cause
         super().__init__(f"{what} failed in the runs for it: {first_line(cause)}")
-        self.for_memory = isinstance(outcome, (OutOfMemory, HostOutOfMemory))
+        self.for_memory = outcome is not None and outcome.for_memory
 
 
 class _InterruptedError(Exception):

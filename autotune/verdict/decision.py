@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..records.configuration import Configuration
 from ..records.facts import Facts
 from ..records.figures import figures_of, rounds_of
-from ..records.outcome import HostOutOfMemory, Measured, OutOfMemory
+from ..records.outcome import Measured
 from ..records.study import AnswerKind, StudyRecord, Trial, Verdict
 from ..records.words import sentence
 from . import sentences
@@ -153,8 +153,8 @@ def _left_out(record: StudyRecord, facts: Facts, winner: Configuration, aim: Aim
 
 def nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
     """Tell whether all trials but the baseline's failed, and not for memory, which would say that they do not fit."""
-    telling = (Measured, OutOfMemory, HostOutOfMemory)
-    return not any(isinstance(t.outcome, telling) and t.configuration.key != facts.baseline.key for t in tried)
+    outcomes = [one.outcome for one in tried if one.outcome is not None and one.configuration.key != facts.baseline.key]
+    return not any(isinstance(one, Measured) or one.for_memory for one in outcomes)
 
 
 def _without_baseline(

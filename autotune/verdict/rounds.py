@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from ..records.configuration import Configuration
 from ..records.figures import rounds_of
-from ..records.measurement import Measurement
+from ..records.measurement import Measurement, summary_of
 from ..records.outcome import Measured
 from ..records.study import Comparison, Repeat
 from ..records.units import TELLS_NOTHING
@@ -166,17 +166,15 @@ class _Final:
 
     def _described(self, key: str) -> Comparison:
         """Return the figures of a finalist, of its measured rounds; ``found`` tells that others failed."""
-        own, ours = self._own.values(), self._ours[key].values()
+        ours = tuple(self._ours[key].values())
         pairs = [(self._own[number], self._ours[key][number]) for number in self._rounds(key)]
         return Comparison(
             configuration=self._finalists[key],
-            samples_per_s=statistics.median([one.samples_per_s for one in ours] or [0.0]),
-            baseline_samples_per_s=statistics.median(one.samples_per_s for one in own),
+            figures=summary_of(ours) if ours else None,
+            baseline_figures=summary_of(tuple(self._own.values())),
             speedup=statistics.geometric_mean(b.samples_per_s / a.samples_per_s for a, b in pairs) if pairs else 0.0,
             speedup_low=None,
             speedup_high=None,
-            peak_bytes=max((_peak(one) for one in ours), default=0),
-            baseline_peak_bytes=max(map(_peak, own)),
             peak_ratio=statistics.geometric_mean(_peak(b) / _peak(a) for a, b in pairs) if pairs else 1.0,
             rounds=len(pairs),
             found="open" if key in self._held else "failed",

@@ -8,11 +8,11 @@ from statistics import fmean, stdev
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import figures_of, format_rate, format_speed, rounds_of
-from ..records.measurement import Measurement
+from ..records.figures import figures_of, rounds_of
+from ..records.measurement import Measurement, format_peak
 from ..records.outcome import Measured, OutOfMemory
 from ..records.study import Comparison, Repeat, StudyRecord, Trial
-from ..records.units import TELLS_NOTHING, format_bytes, format_ratio, format_share
+from ..records.units import TELLS_NOTHING, format_bytes, format_rate, format_ratio, format_share, format_speed
 from ..records.words import counted, sentence, setting_words
 from .aim import Aim
 from .contention import lacks_kernels, times_as_fast_alone, was_busy, was_throttled
@@ -326,11 +326,17 @@ def _name(configuration: Configuration, aim: Aim) -> str:
 
 
 def _versus(comparison: Comparison) -> str:
-    return f"{format_rate(comparison.samples_per_s)} vs {format_speed(comparison.baseline_samples_per_s)}"
+    ours, own = comparison.figures, comparison.baseline_figures
+    assert ours is not None, "its rounds were measured"
+    assert own is not None, "a final without the baseline compares nothing"
+    return f"{format_rate(ours.samples_per_s)} vs {format_speed(own.samples_per_s)}"
 
 
 def _peaks(comparison: Comparison) -> str:
-    return f"{format_bytes(comparison.peak_bytes)} vs {format_bytes(comparison.baseline_peak_bytes)}"
+    ours, own = comparison.figures, comparison.baseline_figures
+    assert ours is not None, "its rounds were measured"
+    assert own is not None, "a final without the baseline compares nothing"
+    return f"{format_peak(ours.peaks)} vs {format_peak(own.peaks)}"
 
 
 def _less_memory(comparison: Comparison) -> str:

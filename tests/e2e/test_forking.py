@@ -70,7 +70,7 @@ def test_a_study_comes_to_an_answer_with_forked_trials_as_with_fresh_ones(
     assert run.status == 0, run.errors
     points = json.loads(run.output)["points"]
     assert len(points) >= 2
-    assert all(point["samples_per_s"] for point in points), points
+    assert all(point["figures"] for point in points), points
     runs = tmp_path / ".autotune/runs/forked"
     assert (runs / "trial-0001").is_dir()
     # It is started with discovery, which then says whether anything may come out of it.

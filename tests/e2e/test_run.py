@@ -161,8 +161,8 @@ def test_resume_goes_on_from_the_database_alone(tmp_path: Path) -> None:
         run_inside("resume", study.name, "--storage", storage, "--max-trials", "2", "--json", folder=elsewhere)
     )
 
-    seen = [(one["number"], one["configuration"], one["samples_per_s"]) for one in before["points"]]
-    assert [(one["number"], one["configuration"], one["samples_per_s"]) for one in resumed["points"]][:2] == seen
+    seen = [(one["number"], one["configuration"], one["figures"]) for one in before["points"]]
+    assert [(one["number"], one["configuration"], one["figures"]) for one in resumed["points"]][:2] == seen
     assert len(resumed["points"]) == 3
     assert resumed["points"][-1]["outcome"] == "measured"
     assert set(settings(resumed).values()) == {1}, "no configuration is measured twice"

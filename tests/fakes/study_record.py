@@ -10,7 +10,7 @@ from autotune.records.environment import Environment
 from autotune.records.facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
 from autotune.records.graph import Calibration
 from autotune.records.matrix import MemoryPhase, PhaseMemory
-from autotune.records.measurement import Measurement, MemorySplit, Peaks
+from autotune.records.measurement import Figures, Measurement, MemorySplit, Peaks, summary_of
 from autotune.records.outcome import Measured, OutOfMemory, ScriptError, TimedOut
 from autotune.records.plan import Plan
 from autotune.records.proof import GROUPS, GroupDifference, Proof, widest
@@ -183,17 +183,20 @@ def repeats() -> tuple[Repeat, ...]:
     )
 
 
+def _figures_in_rounds(configuration: Configuration) -> Figures:
+    own = [one.outcome for one in repeats() if one.configuration == configuration]
+    return summary_of([one.measurement for one in own if isinstance(one, Measured)])
+
+
 def study_record(**changes: object) -> StudyRecord:
     """A finished study of a small GPT on a 24 GiB card, that found a winner."""
     comparison = Comparison(
         configuration=WINNER,
-        samples_per_s=186.9,
-        baseline_samples_per_s=158.0,
         speedup=1.183,
         speedup_low=1.166,
         speedup_high=1.195,
-        peak_bytes=int(22.1 * GIB),
-        baseline_peak_bytes=int(15.9 * GIB),
+        figures=_figures_in_rounds(WINNER),
+        baseline_figures=_figures_in_rounds(BASELINE),
         rounds=3,
         found="win",
     )

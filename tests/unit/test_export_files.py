@@ -19,9 +19,10 @@ from autotune.predict.prediction import read_graphs
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
-from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
+from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of
 from autotune.records.plan import Plan
 from autotune.records.stack import GlobalBatch, Stack
+from autotune.records.units import format_rate
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
 from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
 

@@ -39,8 +39,8 @@ def test_script_and_answer_are_drawn_by_their_rounds_as_the_figures_above_are():
     report = build_report(study_record())
     chart = draw_chart(report)
     (winner,), (baseline,) = of_kind(chart, "winner"), of_kind(chart, "baseline")
-    assert "187.2 samples/s (185.4 to 187.7), 22.1 GiB, 3 rounds" in winner.title
-    assert "your script as it is: 158.1 samples/s (157.0 to 158.8)" in baseline.title
+    assert "187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB" in winner.title
+    assert "your script as it is: 158.1 samples/s (157.0 to 158.8, 3 rounds)" in baseline.title
     assert (winner.label, baseline.label) == ("winner", "your script")
     assert report.points[11].samples_per_s != report.winner.samples_per_s, "its trial came to something else"
 
@@ -48,10 +48,11 @@ def test_script_and_answer_are_drawn_by_their_rounds_as_the_figures_above_are():
 def test_another_finalist_is_drawn_by_its_rounds_too():
     record = study_record()
     (first,) = record.verdict.comparisons
-    other = dataclasses.replace(first, configuration=record.trials[10].configuration, samples_per_s=150.0)
+    figures = dataclasses.replace(first.figures, samples_per_s=150.0)
+    other = dataclasses.replace(first, configuration=record.trials[10].configuration, figures=figures)
     verdict = dataclasses.replace(record.verdict, comparisons=(first, other))
     (mark,) = of_kind(draw_chart(build_report(dataclasses.replace(record, verdict=verdict))), "finalist")
-    assert "150.0 samples/s, 22.1 GiB, 3 rounds" in mark.title
+    assert "150.0 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB" in mark.title
 
 
 def test_what_nothing_confirmed_is_no_winner_in_the_chart():

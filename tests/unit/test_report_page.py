@@ -134,7 +134,7 @@ def test_verdict_figures_and_tables_need_no_javascript():
         "timed out: no training step within 120 s",
         "NVIDIA GeForce RTX 4090",
         "Recompute 4 of 12 Blocks and all 12 gelu operators and train 48 instead of 16 at a time: 1.18x the samples",
-        "Trial 9, batch 96, Block+:1:-1: 156.9 samples/s (156.7 to 157.1), 25.6 GiB, measured once",
+        "Trial 9, batch 96, Block+:1:-1: 156.9 samples/s (156.7 to 157.1, 95 %) at a peak of 25.6 GiB",
     ):
         assert words in text
 

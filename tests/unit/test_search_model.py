@@ -14,11 +14,10 @@ import pytest
 from autotune.predict.prediction import Predictor
 from autotune.records.configuration import Configuration
 from autotune.records.facts import ClusterFacts
-from autotune.records.figures import format_rate
 from autotune.records.graph import Calibration, SharedStorage, StepTrace, Stretch
 from autotune.records.matrix import PhaseMemory
 from autotune.records.study import Objective, StudySpec
-from autotune.records.units import format_bytes
+from autotune.records.units import format_bytes, format_rate
 from autotune.search.candidates import Observation
 from autotune.search.cost.features import Featuring
 from autotune.search.cost.ground import Ground

@@ -115,7 +115,7 @@ def compared(repeats, **options):
 
 def test_settings_are_compared_within_each_round():
     (comparison,) = compared(rounds(BASELINE, 340.0, 170.0, 342.0) + rounds(GELU, 412.0, 204.0, 420.0))
-    assert comparison.baseline_samples_per_s == 340.0
+    assert comparison.baseline_figures.samples_per_s == 340.0
     assert comparison.speedup == pytest.approx((412 / 340 * 204 / 170 * 420 / 342) ** (1 / 3))
     assert comparison.speedup_low == pytest.approx(comparison.speedup**2 / comparison.speedup_high)
     assert (comparison.rounds, comparison.found) == (3, "win"), "though the second round was twice as slow for both"
@@ -136,11 +136,11 @@ def test_a_round_in_which_either_of_both_failed_is_not_compared():
     (comparison,) = compared(
         rounds(BASELINE, 340.0, Died("killed"), 342.0, 341.0) + rounds(GELU, 412.0, 405.0, 420.0, 418.0)
     )
-    assert comparison.baseline_samples_per_s == pytest.approx(341.0)
+    assert comparison.baseline_figures.samples_per_s == pytest.approx(341.0)
     assert (comparison.rounds, comparison.found) == (3, "win")
     (comparison,) = compared(rounds(BASELINE, 340.0, 341.0, 342.0) + rounds(GELU, 412.0, Died("killed"), 420.0))
     assert (comparison.rounds, comparison.found) == (2, "failed")
-    assert comparison.samples_per_s == 416.0, "the median of those that were measured"
+    assert comparison.figures.samples_per_s == 416.0, "the median of those that were measured"
 
 
 def test_without_a_measured_round_of_the_baseline_nothing_is_compared():
@@ -368,8 +368,8 @@ def test_rounds_are_held_against_the_baseline_of_the_same_final():
     slow_day = rounds(BASELINE, 240.0, 238.0, 242.0) + rounds(LAYERS, 241.0, 239.0, 240.0)
     fast_day = rounds(BASELINE, 340.0, 338.0, 342.0, final=2) + rounds(GELU, 341.0, 339.0, 343.0, final=2)
     by_key = {one.configuration.key: one for one in compared(slow_day + fast_day)}
-    assert by_key[LAYERS.key].baseline_samples_per_s == 240.0
-    assert by_key[GELU.key].baseline_samples_per_s == 340.0
+    assert by_key[LAYERS.key].baseline_figures.samples_per_s == 240.0
+    assert by_key[GELU.key].baseline_figures.samples_per_s == 340.0
     assert verdict(TRIED, slow_day + fast_day).kind_of_answer == "baseline_best"
 
 

@@ -26,7 +26,7 @@ def won(*tried: tuple[Configuration, Outcome], speedup: float = 2.0, objective: 
     """A study whose winner is the last of its trials."""
     winner = tried[-1][0]
     trials = tuple(Trial(number, one, "finished", outcome) for number, (one, outcome) in enumerate(tried))
-    whole = Comparison(winner, 100 * speedup, 100, speedup, speedup, speedup, 8, 16, peak_ratio=0.5, found="win")
+    whole = Comparison(winner, speedup, speedup, speedup, peak_ratio=0.5, found="win")
     record = study_record(repeats=())
     return dataclasses.replace(
         record,

@@ -18,13 +18,12 @@ from ...launch.port import Event
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES
 from ...records.facts import ClusterFacts, Facts
-from ...records.figures import format_measured, format_peak, format_speed
-from ...records.measurement import Measurement
+from ...records.measurement import Measurement, format_measured, format_peak
 from ...records.outcome import Measured, Outcome
 from ...records.printable import first_line
 from ...records.proof import Proof
 from ...records.study import Objective, Repeat, StudySpec, Trial
-from ...records.units import format_bytes, format_duration
+from ...records.units import format_bytes, format_duration, format_speed
 from ...records.words import brief_words, cut_names, joined, setting_words
 from ...report.build import describe_facts
 from ...search.given_plans import Given
@@ -83,7 +82,7 @@ def told_outcome(outcome: Outcome) -> str:
 def told_failure(outcome: Outcome) -> str:
     """A failure: what kind, and its cause."""
     assert not isinstance(outcome, Measured)
-    kind, cause = outcome.kind.replace("_", " "), first_line(outcome.cause)
+    kind, cause = outcome.label, first_line(outcome.cause)
     return cause if cause.startswith(kind) else f"{kind}: {cause}"
 
 

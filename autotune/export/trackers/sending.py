@@ -150,8 +150,8 @@ def _run(point: Point, took_s: float) -> TrackedRun:
         ),
         metrics=_numbers(
             samples_per_s=point.samples_per_s,
-            samples_per_s_low=point.low,
-            samples_per_s_high=point.high,
+            samples_per_s_low=None if point.figures is None else point.figures.samples_per_s_low,
+            samples_per_s_high=None if point.figures is None else point.figures.samples_per_s_high,
             peak_bytes=point.peak_bytes,
             needed_bytes=point.needed_bytes,
             took_s=took_s,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...records.environment import Environment
-from ...records.figures import format_speed, reading_of
+from ...records.figures import reading_of
 from ...records.gate import Gate, GateAnswer, Gauge, GaugeFound, Reference
 from ...records.measurement import Measurement
-from ...records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory
+from ...records.outcome import Measured, Outcome
 from ...records.printable import first_line
-from ...records.units import format_bytes, format_share
+from ...records.units import format_bytes, format_share, format_speed
 from ...records.words import counted, joined, sentence
 from ..sequential import FIRST_LOOK
 from .weighing import GateRound
@@ -60,7 +60,7 @@ def decide_gate(
     changed = f"Since the baseline was taken, {joined(differs)} changed." if differs else ""
     if failure := _failure(setting):
         fitted = bool(others) if reference == "other" else is_same
-        if isinstance(failure, (OutOfMemory, HostOutOfMemory)) and fitted and not _failure(others):
+        if failure.for_memory and fitted and not _failure(others):
             return gate("regression", f"Regression: the setting does not fit any more: {cause_of(failure)}.", changed)
         return gate("failed", f"The setting could not be measured: {cause_of(failure)}.", _advice(failure))
     if failure := _failure(others):
