@@ -23,7 +23,7 @@ import numpy.typing as npt
 from ..metering.host import die_with_parent
 from ..records.codec import from_json
 from ..records.inference import Conversion, Converted
-from ..records.proof import GroupDifference
+from ..records.proof import GroupDifference, difference_of, widest
 from ..records.session import CONVERTED_JSON_NAME, CONVERTED_MODEL_NAME, Session
 from .feeds import Feed, Shapes, samples
 from .model import Model, ModelError
@@ -40,64 +40,47 @@ def keep(directory: Path, step: int, outputs: Outputs) -> None:
 
 def compare(directory: Path, steps: Sequence[Outputs]) -> GroupDifference:
     """Return how the outputs of these steps, from 1 on, differ from those that a run kept in its folder."""
-    compared = differing = 0
-    widest = GroupDifference("outputs")
+    found = []
     for number, outputs in enumerate(steps, start=1):
         with np.load(directory / f"values-0-{number}.npz", allow_pickle=False) as file:
             others = [file[f"o{place}"] for place in range(len(file.files))]
-        for (name, output), other in zip(outputs.items(), others, strict=True):
-            compared += 1
-            own = _as_kept(output)
-            if _is_equal(own, other):
-                continue
-            differing += 1
-            absolute = _distance(own, other)
-            largest = _largest(other)
-            relative = None if absolute is None else absolute / largest if largest else None
-            found = GroupDifference("outputs", name=name, step=number, absolute=absolute, relative=relative)
-            if not widest.name or (widest.relative is not None and (relative is None or relative > widest.relative)):
-                widest = found
-    return GroupDifference("outputs", compared, differing, widest.name, widest.step, widest.absolute, widest.relative)
+        pairs = zip(outputs.items(), others, strict=True)
+        found.append(tuple(_difference(_as_kept(output), other, name, number) for (name, output), other in pairs))
+    return difference_of(widest(found), "outputs")
 
 
 def furthest(pairs: Iterable[tuple[Sequence[npt.NDArray[Any]], Sequence[npt.NDArray[Any]]]]) -> float | None:
-    """The largest difference between outputs, the model's own first, in units of the largest value of its own output.
+    """Return the largest difference between outputs, the model's own first, relative to its own output's largest value.
 
     None where a difference has no size.
     """
     found = 0.0
     for outputs, others in pairs:
         for own, other in zip(outputs, others, strict=True):
-            if _is_equal(own, other):
-                continue
-            distance, largest = _distance(own, other), _largest(own)
-            if distance is None or (distance and not largest):
+            one = _difference(other, own)
+            if one.differing and one.absolute != 0 and one.relative is None:
                 return None
-            found = max(found, distance / largest if largest else 0.0)
+            found = max(found, one.relative or 0.0)
     return found
 
 
 def _as_kept(one: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Strings come as objects, which no file holds without pickling them."""
+    # Strings come as objects, which no file holds without pickling them.
     return one.astype(str) if one.dtype == object else one
 
 
-def _is_equal(own: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
-    return own.dtype == other.dtype and own.shape == other.shape and own.tobytes() == other.tobytes()
-
-
-def _largest(one: npt.NDArray[Any]) -> float:
-    if one.dtype.kind not in "fiu" or not one.size:
-        return 0.0
-    return float(np.max(np.abs(one.astype(np.float64)), initial=0.0, where=np.isfinite(one)))
-
-
-def _distance(own: npt.NDArray[Any], other: npt.NDArray[Any]) -> float | None:
-    """The largest difference; None where it has no size."""
-    if own.shape != other.shape or own.dtype.kind not in "fiu" or other.dtype.kind not in "fiu":
-        return None
-    distances = np.abs(own.astype(np.float64) - other.astype(np.float64))
-    return float(distances.max(initial=0.0)) if np.isfinite(distances).all() else None
+def _difference(own: npt.NDArray[Any], other: npt.NDArray[Any], name: str = "", step: int = 0) -> GroupDifference:
+    """Return how one output differs from another; the relative difference is over the other's largest value."""
+    if own.dtype == other.dtype and own.shape == other.shape and own.tobytes() == other.tobytes():
+        return GroupDifference("outputs", 1)
+    absolute = relative = None
+    if own.shape == other.shape and own.dtype.kind in "fiu" and other.dtype.kind in "fiu":
+        reference = other.astype(np.float64)
+        distances = np.abs(own.astype(np.float64) - reference)
+        if np.isfinite(distances).all():
+            absolute = float(distances.max(initial=0.0))
+            relative = absolute / largest if (largest := float(np.abs(reference).max(initial=0.0))) else None
+    return GroupDifference("outputs", 1, 1, name, step, absolute, relative)
 
 
 def convert(
@@ -109,9 +92,9 @@ def convert(
         path: the model's file.
         model: what it says.
         conversion: what to make of it.
-        shapes: what it is fed, which its outputs are compared on. What has to be calibrated is calibrated on the first
-            half of a file's samples, and compared on the second.
-        folder: where it is kept, in a folder that has the conversion's name.
+        shapes: the shapes or the file of the inputs on which outputs are compared. What has to be calibrated is
+            calibrated on the first half of a file's samples, and compared on the second.
+        folder: holds a folder with the conversion's name, which keeps the result.
         key: what is converted; what was kept of anything else is made anew.
 
     Returns:
@@ -156,7 +139,7 @@ def _kept(folder: Path, key: str) -> Converted | None:
 
 
 def _make(path: Path, conversion: Conversion, folder: Path, feeds: list[Feed], key: str, tell: Any) -> None:
-    """In the other process: convert, compare, and tell why it did not work, which is nothing if it did."""
+    """Convert and compare in the other process; tell why that failed, or nothing."""
     die_with_parent()
     logging.disable(logging.WARNING)  # advice to whoever calls these tools
     try:

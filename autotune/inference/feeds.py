@@ -27,14 +27,14 @@ _STEPS = ((5**0.5 - 1) / 2, 2**0.5 - 1, 3**0.5 - 1, 7**0.5 - 2)
 
 @dataclass(frozen=True)
 class Share:
-    """Sizes from ``low`` to ``high``, one as often as the other; ``weight`` is theirs beside those of other shares."""
+    """Sizes from ``low`` to ``high``, all equally frequent; ``weight`` is relative to other shares."""
 
     low: int
     high: int
     weight: float
 
     def nth(self, number: int, step: float) -> int:
-        """Sizes spread over the range; the largest comes first, as that is what memory has to be there for."""
+        """Return the n-th of sizes spread over the range; the largest comes first, as it needs the most memory."""
         return self.high - math.floor(number * step % 1 * (self.high - self.low + 1))
 
 
@@ -47,21 +47,19 @@ class Shapes:
 
     @property
     def several(self) -> dict[str, tuple[Share, ...]]:
-        """The dimensions that have more than one size."""
+        """Return the dimensions that have more than one size."""
         return {name: one for name, one in self.sizes.items() if len(one) > 1 or one[0].low < one[0].high}
 
     @property
     def fixed(self) -> dict[str, int]:
-        """The others."""
+        """Return the dimensions that have one size."""
         return {name: one[0].low for name, one in self.sizes.items() if name not in self.several}
 
 
 def read_shapes(arguments: Sequence[str]) -> Shapes:
-    """Read ``--shape NAME=SIZES`` and ``--inputs FILE``, in any order.
+    """Read ``--shape NAME=SIZES`` and ``--inputs FILE``, in any order; ModelError for anything else.
 
     Sizes are a number, a range as in ``16-512``, or several of these with weights, as in ``128:0.8,512:0.2``.
-
-    ModelError for anything else.
     """
     sizes: dict[str, tuple[Share, ...]] = {}
     file = ""
@@ -91,12 +89,9 @@ def read_shapes(arguments: Sequence[str]) -> Shapes:
 
 
 def make_feeds(model: Model, shapes: Shapes, batch_size: int) -> tuple[Feed, ...]:
-    """The inputs of one step: one feed, or of a mix of shapes a round of them, spread evenly.
+    """Make the inputs of one step: one feed, or of a mix of shapes a round of feeds, spread evenly.
 
-    Args:
-        model: the model.
-        shapes: the sizes of its dimensions.
-        batch_size: of every feed; 0 leaves what the model has.
+    ``batch_size`` is that of every feed; 0 leaves what the model has.
 
     Raises:
         ModelError: a size is missing or does not belong to the model, or the file does not fit it.
@@ -120,7 +115,7 @@ def make_feeds(model: Model, shapes: Shapes, batch_size: int) -> tuple[Feed, ...
 
 
 def samples(model: Model, shapes: Shapes) -> list[Feed]:
-    """The samples of a file with inputs, each by itself, and at most so many; without a file the feeds of one step."""
+    """Return up to ``_MOST_SAMPLES`` single samples of a file with inputs; without a file, the feeds of one step."""
     feeds = make_feeds(model, shapes, 0)
     if not shapes.file or not model.batch:
         return list(feeds)
@@ -134,7 +129,7 @@ def samples(model: Model, shapes: Shapes) -> list[Feed]:
 
 
 def other_feeds(model: Model, shapes: Shapes, batch_size: int) -> Iterator[Feed]:
-    """More inputs of a mix, without an end, as they may come: drawn by the weights. None where there is one shape."""
+    """Draw inputs of a mix by the weights, without an end; none where there is one shape."""
     generator = np.random.default_rng(_SEED + 1)
     while shapes.several and not shapes.file:
         sizes = {}
@@ -146,7 +141,7 @@ def other_feeds(model: Model, shapes: Shapes, batch_size: int) -> Iterator[Feed]
 
 
 def _round(shapes: Shapes) -> list[tuple[tuple[str, int], ...]]:
-    """The shapes of a round of runs; those of several dimensions are paired as they come."""
+    """Return the shapes of a round of runs; the sizes of several dimensions are paired as they come."""
     fixed = tuple(shapes.fixed.items())
     if not shapes.several:
         return [fixed]
@@ -159,18 +154,18 @@ def _round(shapes: Shapes) -> list[tuple[tuple[str, int], ...]]:
 
 
 def _length(shares: tuple[Share, ...]) -> int:
-    """The fewest runs in which each share comes as often as its weight says, or almost."""
+    """Return the fewest runs in which each share comes as often as its weight says, or almost."""
     if any(one.low < one.high for one in shares):
         return _RANGE_ROUND
     parts = [one.weight / sum(other.weight for other in shares) for one in shares]
-    fits = (
-        n for n in range(len(shares), _LONGEST_ROUND) if all(abs(n * part - round(n * part)) < 0.05 for part in parts)
-    )
-    return next(fits, _LONGEST_ROUND)
+    for runs in range(len(shares), _LONGEST_ROUND):
+        if all(abs(runs * part - round(runs * part)) < 0.05 for part in parts):
+            return runs
+    return _LONGEST_ROUND
 
 
 def _spread(shares: tuple[Share, ...], length: int, step: float) -> list[int]:
-    """Sizes in a fixed order in which each share comes as often as its weight says, and evenly."""
+    """Return sizes in a fixed order in which each share comes as often as its weight says, and evenly."""
     whole = sum(one.weight for one in shares)
     owed, taken = [0.0] * len(shares), [0] * len(shares)
     order = []
@@ -185,31 +180,26 @@ def _spread(shares: tuple[Share, ...], length: int, step: float) -> list[int]:
 
 def _draw(model: Model, sizes: dict[str, int], batch_size: int, generator: np.random.Generator) -> Feed:
     own = {**sizes, **({model.batch: batch_size or 1} if model.batch else {})}
-    return {one.name: _values(one, [_size(size, own) for size in one.shape], generator) for one in model.inputs}
-
-
-def _size(size: int | str | None, own: dict[str, int]) -> int:
-    return size if isinstance(size, int) else own.get(size or "", 1)
+    return {
+        one.name: _values(
+            one, [size if isinstance(size, int) else own.get(size or "", 1) for size in one.shape], generator
+        )
+        for one in model.inputs
+    }
 
 
 def _values(one: Input, shape: list[int], generator: np.random.Generator) -> npt.NDArray[np.generic]:
-    """Indices within what they pick from, masks that let everything through, and normally distributed numbers."""
+    """Return indices within what they pick from, masks that let everything through, or normally distributed numbers."""
     dtype = np.dtype(one.dtype)
-    if dtype.kind in "iu":
-        if one.below is not None:
-            return generator.integers(0, one.below, shape).astype(dtype)
-        return np.ones(shape, dtype)
-    if dtype.kind == "b":
+    if dtype.kind in "iu" and one.below is not None:
+        return generator.integers(0, one.below, shape).astype(dtype)
+    if dtype.kind in "iub":
         return np.ones(shape, dtype)
     return generator.standard_normal(shape, dtype=np.float32).astype(dtype)
 
 
-def _written(shape: Sequence[int | str | None]) -> str:
-    return " x ".join("?" if one is None else str(one) for one in shape)
-
-
 def _from_file(model: Model, path: Path, batch_size: int) -> Feed:
-    """Inputs from a file, its samples repeated or cut to the batch size."""
+    """Read inputs from a file, its samples repeated or cut to the batch size."""
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {name: np.asarray(file[name]) for name in file.files}
@@ -230,9 +220,11 @@ def _from_file(model: Model, path: Path, batch_size: int) -> Feed:
             )
         for place, (size, own) in enumerate(zip(array.shape, one.shape, strict=True)):
             if isinstance(own, int) and size != own:
+                has, takes = (
+                    " x ".join("?" if n is None else str(n) for n in shape) for shape in (array.shape, one.shape)
+                )
                 raise ModelError(
-                    f"--inputs {path}: {one.name!r} is {_written(array.shape)}, and the model takes "
-                    f"{_written(one.shape)}",
+                    f"--inputs {path}: {one.name!r} is {has}, and the model takes {takes}",
                     f"save it with {own} in dimension {place}",
                 )
         if batch_size and one.shape and one.shape[0] == model.batch and len(array):

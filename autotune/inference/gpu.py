@@ -25,7 +25,7 @@ _LONGEST_NAME = 256
 
 @dataclass(frozen=True)
 class Gpu:
-    """The first GPU that this process sees: ``uuid`` is NVML's without its prefix, ``memory_bytes`` all that it has."""
+    """The first GPU that this process sees; ``uuid`` is NVML's without its prefix, ``memory_bytes`` is its total."""
 
     name: str
     uuid: str
@@ -39,18 +39,17 @@ class Gpu:
         return None if refused else free.value
 
     def free_before(self, free_bytes: Mapping[str, int], usable_bytes: Mapping[str, int]) -> int | None:
-        """Return what it had free before the run, as CUDA counts; None where NVML did not tell.
+        """Return the bytes that were free before the run, as CUDA counts; None where NVML did not tell.
 
-        Args:
-            free_bytes: what NVML told, by the UUIDs of GPUs.
-            usable_bytes: what there is for processes, by NVML too. CUDA has tens of MiB more or less of it.
+        NVML's ``free_bytes`` and ``usable_bytes``, those for processes, go by the UUIDs of GPUs. CUDA counts tens of
+        MiB more or fewer usable bytes.
         """
         free = free_bytes.get(self.uuid)
         return None if free is None else free + self.memory_bytes - usable_bytes.get(self.uuid, self.memory_bytes)
 
 
 def find_gpu(driver: Any = None) -> Gpu | None:
-    """The GPU, by ``CUDA_VISIBLE_DEVICES`` where that is set; None where there is none, or its driver does not work.
+    """Find the GPU, by ``CUDA_VISIBLE_DEVICES`` where that is set; None without one, or without a working driver.
 
     ``driver`` is CUDA's library, which is looked for unless given.
     """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +15,6 @@ from onnx import TensorProto, helper
 _BATCH = ("batch", "batch_size", "n", "N")
 # Operators that hand indices on as they are.
 _PASSING = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Clip")
-
 # Operators with subgraphs that a run may leave out.
 _CHOOSING = ("If", "Loop", "Scan")
 
@@ -41,14 +42,14 @@ class Input:
 
 @dataclass(frozen=True)
 class Model:
-    """``batch`` is the name of the dimension that a batch has; empty where the model has a fixed one.
+    """A model without its weights.
 
-    ``weight_bytes`` are those of its initializers; ``operators`` counts its nodes by type, subgraphs included.
-    ``branches``: there are operators that do not need each other. ``chooses``: what is in it need not run.
+    ``batch`` is the name of the batch dimension; empty where the batch is fixed. ``weight_bytes`` are those of the
+    initializers. ``operators`` counts the nodes by type, subgraphs included. ``branches``: some operators do not need
+    each other. ``chooses``: some operators need not run.
     """
 
     inputs: tuple[Input, ...]
-    outputs: tuple[str, ...]
     batch: str
     weight_bytes: int
     num_parameters: int
@@ -88,19 +89,17 @@ def read_model(path: Path) -> Model:
     inputs = tuple(_input(one, indexed) for one in model.graph.input if one.name not in weights)
     if not inputs:
         raise ModelError(f"{path.name} has no inputs", "export the model with its inputs")
-    sizes = [helper.tensor_dtype_to_np_dtype(one.data_type).itemsize * _count(one.dims) for one in weights.values()]
-    operators: dict[str, int] = {}
-    for node in _nodes(model.graph):
-        operators[node.op_type] = operators.get(node.op_type, 0) + 1
+    numbers = {name: math.prod(one.dims) for name, one in weights.items()}
+    sizes = {name: helper.tensor_dtype_to_np_dtype(one.data_type).itemsize for name, one in weights.items()}
+    operators = Counter(node.op_type for node in _nodes(model.graph))
     return Model(
         inputs,
-        tuple(one.name for one in model.graph.output),
-        _batch_of(inputs),
-        sum(sizes),
-        sum(_count(one.dims) for one in weights.values()),
-        operators,
-        _branches(model.graph),
-        any(kind in _CHOOSING for kind in operators),
+        batch=_batch_of(inputs),
+        weight_bytes=sum(number * sizes[name] for name, number in numbers.items()),
+        num_parameters=sum(numbers.values()),
+        operators=operators,
+        branches=_branches(model.graph),
+        chooses=any(kind in _CHOOSING for kind in operators),
     )
 
 
@@ -130,15 +129,14 @@ def _input(value: onnx.ValueInfoProto, indexed: dict[str, int]) -> Input:
 
 
 def _batch_of(inputs: tuple[Input, ...]) -> str:
-    """The dimension that is the batch: by its name, else the first of all inputs that have any."""
-    first = [one.shape[0] for one in inputs if one.shape]
-    named = [size for size in first if isinstance(size, str)]
+    """Return the batch dimension: the one with such a name, else the one that all named first ones are."""
+    named = [one.shape[0] for one in inputs if one.shape and isinstance(one.shape[0], str)]
     known = next((size for size in named if size.lower() in _BATCH or "batch" in size.lower()), "")
     return known or (named[0] if named and all(size == named[0] for size in named) else "")
 
 
 def _indexed(graph: onnx.GraphProto, weights: dict[str, onnx.TensorProto]) -> Iterator[tuple[str, int]]:
-    """Inputs that pick rows of a weight, with how many there are."""
+    """Yield the inputs that pick rows of a weight, each with the number of rows."""
     made_by = {output: node for node in graph.node for output in node.output}
     names = {one.name for one in graph.input}
     for node in graph.node:
@@ -160,7 +158,7 @@ def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
 
 
 def _inner(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """The subgraphs of a node."""
+    """Yield the subgraphs of a node."""
     for attribute in node.attribute:
         yield from [attribute.g, *attribute.graphs] if attribute.HasField("g") or attribute.graphs else []
 
@@ -182,15 +180,8 @@ def _branches(graph: onnx.GraphProto) -> bool:
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Return what a node takes, its subgraphs included."""
+    """Yield the names of a node's inputs, subgraphs included."""
     yield from node.input
     for inner in _inner(node):
         for one in inner.node:
             yield from _reads(one)
-
-
-def _count(dims: object) -> int:
-    number = 1
-    for size in dims:  # type: ignore[attr-defined]
-        number *= size
-    return number

@@ -23,6 +23,8 @@ _MOST_TENSORS = 8
 _KERNEL = "_kernel_time"
 # Settings that change which operators run, or their order, or nothing at all.
 _LOOKED_AT = ("optimization", "order")
+# Settings of what is done with weights, each with the value that changes something where there are weights.
+_OF_WEIGHTS = (("prepacking", 0), ("weights-outside-arena", 1))
 
 
 def profile(
@@ -30,8 +32,8 @@ def profile(
 ) -> tuple[tuple[OperatorTime, ...], tuple[LargeTensor, ...]]:
     """Run the model with its defaults under ONNX Runtime's profiler.
 
-    Returns:
-        The kinds of operators, the slowest first, and the largest tensors; both are empty where no profile was written.
+    Returns the kinds of operators, the slowest first, and the largest tensors. Both are empty where no profile was
+    written.
     """
     nodes = _nodes(path, Session(), feed, _RUNS, on_gpu=on_gpu)
     kinds: dict[str, list[dict[str, Any]]] = defaultdict(list)
@@ -56,11 +58,16 @@ def idle_settings(
     Some follow from what is in the model. For others the model is profiled with each value: values under which the same
     operators run in the same order are alike. ``has_one_shape``: the model is fed the same shapes in all runs.
     """
-    found = _idle_on_gpus(model, has_one_shape=has_one_shape) if on_gpu else []
+    found = []
+    if on_gpu and not any("Conv" in kind for kind in model.operators):
+        found.append(Idle("conv-search", (1, 2), "it has no convolutions"))
+    if on_gpu and (model.chooses or not has_one_shape):
+        why = "which operators run depends on its inputs" if model.chooses else "its shapes change from run to run"
+        found.append(Idle("cuda-graph", (1,), why))
     if not model.branches and not on_gpu:
         found.append(Idle("parallel", (1,), "each of the model's operators needs the one before"))
     if not model.weight_bytes:
-        found += [Idle(name, (value,), "it has no weights") for name, value in _OF_WEIGHTS.items()]
+        found += [Idle(name, (value,), "it has no weights") for name, value in _OF_WEIGHTS]
     for name in () if model.chooses else _LOOKED_AT:
         setting = setting_named(name)
         seen: dict[tuple[tuple[str, ...], ...], int] = {}
@@ -77,25 +84,8 @@ def idle_settings(
     return tuple(found)
 
 
-def _idle_on_gpus(model: Model, *, has_one_shape: bool) -> list[Idle]:
-    found = []
-    if not any("Conv" in kind for kind in model.operators):
-        found.append(Idle("conv-search", (1, 2), "it has no convolutions"))
-    if model.chooses or not has_one_shape:
-        why = "which operators run depends on its inputs" if model.chooses else "its shapes change from run to run"
-        found.append(Idle("cuda-graph", (1,), why))
-    return found
-
-
-# What these do with weights.
-_OF_WEIGHTS = {"prepacking": 0, "weights-outside-arena": 1}
-
-
 def _nodes(path: Path, settings: Session, feed: Feed, runs: int, *, on_gpu: bool = False) -> list[dict[str, Any]]:
-    """Return the profile's events of the operators in the last of so many runs, in order of their start.
-
-    The list is empty where the profile has none.
-    """
+    """Return the profile's events of operators in the last of so many runs, by their start; empty without a profile."""
     with tempfile.TemporaryDirectory(prefix="autotune-profile-") as folder:
         runner = Runner(path, settings, on_gpu=on_gpu, profile_prefix=str(Path(folder) / "run"))
         for _ in range(runs):
@@ -105,10 +95,10 @@ def _nodes(path: Path, settings: Session, feed: Feed, runs: int, *, on_gpu: bool
             events: list[dict[str, Any]] = json.loads(written.read_text())
         except (OSError, ValueError):
             return []
-    whole = [one for one in events if one.get("name") == "model_run"]
-    if not whole:
+    runs_seen = (one for one in events if one.get("name") == "model_run")
+    last = max(runs_seen, key=lambda one: one["ts"], default=None)
+    if last is None:
         return []
-    last = max(whole, key=lambda one: one["ts"])
     ends = last["ts"] + last["dur"]
     nodes = [
         one
@@ -119,10 +109,8 @@ def _nodes(path: Path, settings: Session, feed: Feed, runs: int, *, on_gpu: bool
 
 
 def _ran(nodes: Sequence[dict[str, Any]]) -> tuple[tuple[str, ...], ...]:
-    """Return what tells one graph from another: each operator with the shapes that it took and gave.
-
-    Not its name: ONNX Runtime itself calls what it puts in now this way and now that.
-    """
+    """Return what tells one graph from another: each operator with the shapes that it took and gave."""
+    # Not its name: ONNX Runtime names the operators that it puts in now this way and now that.
     told = ("op_name", "input_type_shape", "output_type_shape", "parameter_size")
     return tuple(tuple(str(node["args"].get(name)) for name in told) for node in nodes)
 

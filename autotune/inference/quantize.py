@@ -20,8 +20,6 @@ _LARGE_BYTES = 1_500_000_000
 
 
 class _Reader(CalibrationDataReader):  # type: ignore[misc]  # it has no types
-    """Feeds one after the other, as who calibrates asks for them."""
-
     def __init__(self, feeds: Sequence[Feed]) -> None:
         self._feeds = iter(feeds)
 

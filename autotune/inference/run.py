@@ -9,6 +9,7 @@ import sys
 import tempfile
 import traceback
 from dataclasses import replace
+from itertools import cycle, islice
 from pathlib import Path
 
 import onnxruntime
@@ -22,18 +23,17 @@ from ..records.configuration import Configuration
 from ..records.conversion import ConversionChoice
 from ..records.facts import BatchControl, Facts, RootFacts
 from ..records.fingerprint import script_sha256
-from ..records.inference import Conversion, Converted, Idle, InferenceFacts
+from ..records.inference import Conversion, Converted, InferenceFacts
 from ..records.measurement import Measurement, MemorySplit
 from ..records.outcome import Fallback, Measured, Outcome, OutOfMemory, ScriptError
-from ..records.run import PROTOCOL_VERSION, Compared, Described, Ended, Measuring, Request, Result
-from ..records.session import Session, converted_folder, session_of
-from ..records.units import format_bytes, format_rate, format_share, format_speed
+from ..records.run import PROTOCOL_VERSION, Compared, Described, Ended, Measuring, Request, Result, Verifying
+from ..records.session import converted_folder, session_of
+from ..records.units import format_bytes, format_share
 from .convert import compare, convert, keep
-from .feeds import Feed, Shapes, make_feeds, other_feeds, read_shapes
+from .feeds import make_feeds, other_feeds, read_shapes
 from .gpu import Gpu, describe_environment, find_gpu
-from .model import Model, ModelError, read_model
+from .model import ModelError, read_model
 from .profile import idle_settings, profile
-from .session import Runner
 from .trial import Trial
 
 # What ONNX Runtime and its libraries say of memory that ran out.
@@ -83,12 +83,12 @@ def main(run_directory: str) -> int:
     die_with_parent()
     show_stacks()
     gpu = _usable_gpu()
-    run = _Run(request, ProgressFile(directory, 0, 1, "" if gpu is None else gpu.uuid), directory, gpu)
+    progress = ProgressFile(directory, 0, 1, "" if gpu is None else gpu.uuid)
     try:
-        reason = run.follow()
+        reason = _follow(request, progress, directory, gpu)
     except Exception as error:
         traceback.print_exc()
-        run.finish(_failure_of(error, request.memory_limit_bytes))
+        _finish(directory, gpu, _failure_of(error, request.memory_limit_bytes))
         reason = "failed"
     append_line(directory, Ended(process=os.getpid(), rank=0, reason=reason))
     return 0
@@ -123,33 +123,47 @@ class _Prepared:
     """
 
     def __init__(self, request: Request, progress: ProgressFile, directory: Path, gpu: Gpu | None = None) -> None:
-        path, kept_in = Path(request.script), converted_folder(directory)
+        self._request, self._converted_folder, self._path = request, converted_folder(directory), Path(request.script)
         self._on_gpu = gpu is not None
         self._room_bytes = _ROOM * describe_environment(gpu).device_memory_bytes
         (configuration,) = request.configurations
-        self.model, shapes = read_model(path), read_shapes(request.arguments)
-        own = shapes.fixed.get(self.model.batch, 1)
+        self.model, self._shapes = read_model(self._path), read_shapes(request.arguments)
+        own = self._shapes.fixed.get(self.model.batch, 1)
         self.batch_size = (configuration.batch_size or own) if self.model.batch else self.model.fixed_batch
-        self.feeds = make_feeds(self.model, shapes, self.batch_size)
-        self._others = other_feeds(self.model, shapes, self.batch_size)
-        self._shapes = shapes
+        self.feeds = make_feeds(self.model, self._shapes, self.batch_size)
         self.growing_bytes: int | None = None
-        settings = _settings_of(configuration)
+        settings = session_of(made_choices(configuration.engine, configuration.choices).items())
         self.conversions = tuple(
-            _converted(request, self.model, choice.conversion, shapes, kept_in)
+            self._tried(choice.conversion)
             for choice in (choices_of(configuration.engine)[name] for name in request.choices)
             if isinstance(choice, ConversionChoice)
         )
         if settings.conversion is not None:
-            path, _ = convert(path, self.model, settings.conversion, shapes, kept_in, key=_key(request))
+            self._path, _ = self._convert(settings.conversion)
         free_before = None if gpu is None else gpu.free_before(request.free_bytes, request.usable_bytes)
-        self._path = path
-        self._trial = Trial(path, self.model, settings, progress, gpu=gpu, free_before=free_before)
-        self.runner = self._trial.begin()
+        self._trial = Trial(self._path, self.model, settings, progress, gpu=gpu, free_before=free_before)
+        self.runner = self._trial.runner
+
+    def _convert(self, conversion: Conversion) -> tuple[Path, Converted]:
+        key = " ".join([script_sha256(self._request.script), *self._request.arguments])
+        return convert(self._path, self.model, conversion, self._shapes, self._converted_folder, key=key)
+
+    def _tried(self, conversion: Conversion) -> Converted:
+        """Return what a conversion comes to; its refusal where it cannot be had."""
+        try:
+            _, found = self._convert(conversion)
+        except ModelError as error:
+            return Converted(conversion, refusal=str(error))
+        most = self._request.max_error
+        if found.error is not None and found.error > most:
+            off = f"its outputs are up to {format_share(found.error)} of the largest value off"
+            return replace(found, refusal=f"{off}, and --max-error is {format_share(most)}")
+        return found
 
     def measure(self, measuring: Measuring) -> Measurement:
         """Run it until it was measured enough."""
-        return self._trial.measure(self.runner, self.feeds, self._others, self.batch_size, measuring)
+        others = other_feeds(self.model, self._shapes, self.batch_size)
+        return self._trial.measure(self.feeds, others, self.batch_size, measuring)
 
     def describe(self) -> InferenceFacts:
         """Return where memory and time go, once it was measured."""
@@ -157,20 +171,10 @@ class _Prepared:
         self.runner.shrink(self.feeds[0])
         self._trial.memory.end("shrunk")
         operators, tensors = profile(self._path, self.feeds[0], on_gpu=self._on_gpu)
-        return InferenceFacts(
-            self.model.weight_bytes,
-            tuple(self._trial.memory.moments),
-            operators,
-            tensors,
-            self.conversions,
-            idle_settings(
-                self._path,
-                self.model,
-                self.feeds[0],
-                on_gpu=self._on_gpu,
-                has_one_shape=not self._shapes.several,
-            ),
-        )
+        has_one_shape = not self._shapes.several
+        idle = idle_settings(self._path, self.model, self.feeds[0], on_gpu=self._on_gpu, has_one_shape=has_one_shape)
+        moments = tuple(self._trial.memory.moments)
+        return InferenceFacts(self.model.weight_bytes, moments, operators, tensors, self.conversions, idle)
 
     def _doubled(self) -> int | None:
         """Return by how many bytes the peak grows if each shape is run at twice the batch.
@@ -188,64 +192,35 @@ class _Prepared:
         return max(0, moments[-1].peak - peak)
 
 
-class _Run:
-    """The one process of a run."""
+def _finish(directory: Path, gpu: Gpu | None, outcome: Outcome) -> None:
+    """Write the outcome of the one configuration."""
+    append_line(directory, Result(0, outcome, describe_environment(gpu), process=os.getpid()))
 
-    def __init__(self, request: Request, progress: ProgressFile, directory: Path, gpu: Gpu | None) -> None:
-        self._request, self._progress, self._directory, self._gpu = request, progress, directory, gpu
 
-    def finish(self, outcome: Outcome) -> None:
-        """Write the outcome of the one configuration."""
-        append_line(self._directory, Result(0, outcome, describe_environment(self._gpu), process=os.getpid()))
-
-    def follow(self) -> str:
-        """Do what the request asks; gives the reason for the end."""
-        request = self._request
-        prepared = _Prepared(request, self._progress, self._directory, self._gpu)
-        if fallback := prepared.runner.fallback():
-            self.finish(Fallback(cause=f"ONNX Runtime runs the model with {fallback}", advice=_FELL_BACK))
-            return "the provider fell back"
-        if request.mode == "verify":
-            self._verify(prepared.runner, prepared.feeds)
-            return "done"
-        self.finish(Measured(prepared.measure(request.measuring)))
-        if request.mode == "discover":
-            facts = _facts(request, prepared, self._gpu)
-            append_line(self._directory, Described(facts, process=os.getpid()))
+def _follow(request: Request, progress: ProgressFile, directory: Path, gpu: Gpu | None) -> str:
+    """Do what the request asks; gives the reason for the end."""
+    prepared = _Prepared(request, progress, directory, gpu)
+    if fallback := prepared.runner.fallback():
+        _finish(directory, gpu, Fallback(cause=f"ONNX Runtime runs the model with {fallback}", advice=_FELL_BACK))
+        return "the provider fell back"
+    if request.mode == "verify":
+        _verify(request.verifying, prepared, directory)
         return "done"
-
-    def _verify(self, runner: Runner, feeds: tuple[Feed, ...]) -> None:
-        rules = self._request.verifying
-        names = [one.name for one in runner.session.get_outputs()]
-        steps = []
-        for number in range(1, rules.steps + 1):
-            feed = feeds[(number - 1) % len(feeds)]
-            steps.append(dict(zip(names, runner.outputs(feed), strict=True)))
-            if rules.is_reference:
-                keep(self._directory, number, steps[-1])
-        differences = tuple((compare(Path(one), steps),) for one in rules.references)
-        append_line(self._directory, Compared(rules.steps, differences, process=os.getpid(), is_compiled=True))
+    _finish(directory, gpu, Measured(prepared.measure(request.measuring)))
+    if request.mode == "discover":
+        append_line(directory, Described(_facts(request, prepared, gpu), process=os.getpid()))
+    return "done"
 
 
-def _settings_of(configuration: Configuration) -> Session:
-    return session_of(made_choices(configuration.engine, configuration.choices).items())
-
-
-def _key(request: Request) -> str:
-    """Return what a conversion is made of."""
-    return " ".join([script_sha256(request.script), *request.arguments])
-
-
-def _converted(request: Request, model: Model, conversion: Conversion, shapes: Shapes, folder: Path) -> Converted:
-    """Return what a conversion comes to, with why it cannot be had where that is so."""
-    try:
-        _, found = convert(Path(request.script), model, conversion, shapes, folder, key=_key(request))
-    except ModelError as error:
-        return Converted(conversion, refusal=str(error))
-    if found.error is not None and found.error > request.max_error:
-        off = f"its outputs are up to {format_share(found.error)} of the largest value off"
-        return replace(found, refusal=f"{off}, and --max-error is {format_share(request.max_error)}")
-    return found
+def _verify(rules: Verifying, prepared: _Prepared, directory: Path) -> None:
+    names = [one.name for one in prepared.runner.session.get_outputs()]
+    steps = []
+    for number, feed in enumerate(islice(cycle(prepared.feeds), rules.steps), start=1):
+        steps.append(dict(zip(names, prepared.runner.outputs(feed), strict=True)))
+        if rules.is_reference:
+            keep(directory, number, steps[-1])
+    differences = tuple((compare(Path(one), steps),) for one in rules.references)
+    append_line(directory, Compared(rules.steps, differences, process=os.getpid(), is_compiled=True))
 
 
 def _usable_gpu() -> Gpu | None:
@@ -257,7 +232,6 @@ def _facts(request: Request, prepared: _Prepared, gpu: Gpu | None = None) -> Fac
     model, batch_size = prepared.model, prepared.batch_size
     control = BatchControl("inputs") if model.batch else BatchControl("none", reason=_NO_BATCH)
     inference = prepared.describe()
-    refused = [one for one in inference.conversions if one.refusal]
     root = RootFacts(Path(request.script).stem, model.num_parameters, 0, 1)
     return Facts(
         baseline=Configuration(engine=request.configurations[0].engine, batch_size=batch_size),
@@ -276,23 +250,17 @@ def _facts(request: Request, prepared: _Prepared, gpu: Gpu | None = None) -> Fac
         fork_refusal="a model has nothing to import",
         notes=(
             *([_NO_PROVIDER] if gpu is None and find_gpu() is not None else []),
-            *map(_about_conversion, refused),
-            *map(_about_idle, inference.idle),
+            *(f"{one.name} is not tried: {one.refusal}" for one in inference.conversions if one.refusal),
+            *(
+                f"{one.setting}={' or '.join(map(str, one.values))} is not tried: {one.reason}"
+                for one in inference.idle
+            ),
         ),
     )
 
 
-def _about_conversion(one: Converted) -> str:
-    return f"{one.name} is not tried: {one.refusal}"
-
-
-def _about_idle(one: Idle) -> str:
-    values = " or ".join(map(str, one.values))
-    return f"{one.setting}={values} is not tried: {one.reason}"
-
-
 def _in_words(text: str) -> str:
-    """Return what ONNX Runtime says, without its number, the model's path and the line of its source."""
+    """Return what ONNX Runtime says, without error number, the model's path and the line of its source."""
     found = re.fullmatch(r"\[ONNXRuntimeError\] : \d+ : (\w+) : (?:Load model from \S+ failed: ?)?(.*)", text)
     if found is None:
         return text

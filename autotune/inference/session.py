@@ -6,7 +6,6 @@ import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,21 +25,17 @@ _SHARED_ARENA = "session.use_env_allocators"
 
 
 class Runner:
-    """A session, and how its runs are made.
+    """A session, and how its runs are made; ModelError where the system does not take a setting.
 
-    Args:
-        model: the model's file.
-        settings: how the session is made.
-        on_gpu: it runs on the first GPU that this process sees, else on the CPU.
-        profile_prefix: what the profile's file begins with; empty for no profile.
-
-    Raises:
-        ModelError: the system does not take a setting.
+    With ``on_gpu`` it runs on the first GPU that this process sees, else on the CPU. ``profile_prefix`` is what the
+    profile's file begins with; empty for no profile.
     """
 
     def __init__(self, model: Path, settings: Session, *, on_gpu: bool = False, profile_prefix: str = "") -> None:
         for parameter, number in settings.malloc.items():
-            _set_malloc(parameter, number)
+            mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+            if mallopt is None or not mallopt(MALLOC_PARAMETERS[parameter], number):
+                raise ModelError(f"the C library does not take {parameter}", "leave the setting out")
         options = onnxruntime.SessionOptions()
         if profile_prefix:
             options.enable_profiling = True
@@ -58,7 +53,7 @@ class Runner:
             onnxruntime.create_and_register_allocator(memory, onnxruntime.OrtArenaCfg(settings.arena))
             options.add_session_config_entry(_SHARED_ARENA, "1")
         self._settings, self._on_gpu = settings, on_gpu
-        self._run_options = self._options()
+        self._run_options = self._options({})
         self._providers = providers_of("cuda" if on_gpu else "cpu", settings)
         if on_gpu:
             onnxruntime.preload_dlls()  # CUDA's libraries, where pip has installed them
@@ -69,7 +64,7 @@ class Runner:
         self._captured: dict[tuple[tuple[int, ...], ...], _Captured] = {}
 
     def run(self, feed: Feed) -> list[Any]:
-        """Run the model once; its outputs, which lie on the GPU where the settings leave them there."""
+        """Run the model once; return its outputs, which lie on the GPU where the settings leave them there."""
         if not self._settings.io_binding:
             return list(self.session.run(self._outputs, feed, self._run_options))
         feed = {name: np.ascontiguousarray(array) for name, array in feed.items()}
@@ -88,14 +83,11 @@ class Runner:
         return list(binding.get_outputs() if self._settings.outputs_on_device else binding.copy_outputs_to_cpu())
 
     def outputs(self, feed: Feed) -> list[Any]:
-        """The same as arrays."""
+        """Run the model once; return its outputs as arrays."""
         return [one.numpy() if isinstance(one, onnxruntime.OrtValue) else one for one in self.run(feed)]
 
     def _capture(self, feed: Feed) -> _Captured:
-        """Return the memory that a CUDA graph reads and writes, for each shape its own.
-
-        The memory must stay where it was when the graph was captured.
-        """
+        """Return the memory of a CUDA graph, for each shape its own; it must stay where it was at the capture."""
         shapes = tuple(array.shape for array in feed.values())
         if shapes not in self._captured:
             binding = self.session.io_binding()
@@ -112,8 +104,8 @@ class Runner:
             self._captured[shapes] = _Captured(binding, inputs, options)
         return self._captured[shapes]
 
-    def _options(self, more: Mapping[str, str] = MappingProxyType({})) -> Any:
-        """Those of a run."""
+    def _options(self, more: Mapping[str, str]) -> Any:
+        """Return the options of a run: those of the settings, and more."""
         options = onnxruntime.RunOptions()
         for key, entry in {**self._settings.run_config, **more}.items():
             options.add_run_config_entry(key, entry)
@@ -142,9 +134,3 @@ class _Captured:
     binding: Any
     inputs: dict[str, Any]
     options: Any
-
-
-def _set_malloc(parameter: str, number: int) -> None:
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None or not mallopt(MALLOC_PARAMETERS[parameter], number):
-        raise ModelError(f"the C library does not take {parameter}", "leave the setting out")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -44,7 +44,7 @@ class PhasedMemory(ResidentMemory):
             self.end("before")
 
     def held(self) -> int:
-        """Bytes that are held now: of the GPU where the model runs on one, else of the resident set."""
+        """Return the bytes that are held now: of the GPU where the model runs on one, else of the resident set."""
         if self._gpu is None:
             return resident_bytes()
         free = self._gpu.free_bytes()
@@ -62,10 +62,10 @@ class PhasedMemory(ResidentMemory):
         reset_resident_peak()
 
     def peaks(self) -> Peaks:
-        """The highest of all phases.
+        """Return the highest of all phases.
 
-        Nothing of a GPU is in torch's allocator, so all is outside of it: the controller, which looks between phases as
-        well, puts its own figure there.
+        Nothing of a GPU is in torch's allocator. So all is outside of it, where the controller, which looks between
+        phases as well, puts its own figure.
         """
         if self._gpu is not None:
             return Peaks(reserved=0, non_torch=max(self._highest, self.held()), resident=resident_peak())
@@ -85,18 +85,10 @@ _STILL_GROWING = 0.02
 
 
 class Trial:
-    """One configuration in this process.
+    """A trial of one configuration in this process, from its session on.
 
-    The memory's peak is that of everything from before the session is made, so what loading and preparing the weights
-    takes is in it: whoever serves the model needs that much.
-
-    Args:
-        path: the model's file.
-        model: what it says.
-        settings: how its session is made.
-        progress: where steps are told.
-        gpu: what it runs on; None for the CPU.
-        free_before: bytes that the GPU had free before this process began.
+    The memory's peak includes what loading and preparing the weights takes: whoever serves the model needs that much.
+    ``gpu`` and ``free_before`` are those of ``PhasedMemory``.
     """
 
     def __init__(
@@ -109,64 +101,53 @@ class Trial:
         gpu: Gpu | None = None,
         free_before: int | None = None,
     ) -> None:
-        self._path, self._model, self._settings, self._progress = path, model, settings, progress
+        self._model, self._progress = model, progress
         self._on_gpu = gpu is not None
         self.memory = PhasedMemory(gpu, free_before)
-        self.steps = 0
-
-    def begin(self) -> Runner:
-        """Make the session."""
         self.memory.begin()
-        self._progress.update(phase="start")
-        runner = Runner(self._path, self._settings, on_gpu=self._on_gpu)
+        progress.update(phase="start")
+        self.runner = Runner(path, settings, on_gpu=self._on_gpu)
         self.memory.end("load")
-        return runner
 
     def measure(
-        self,
-        runner: Runner,
-        feeds: tuple[Feed, ...],
-        others: Iterator[Feed],
-        batch_size: int,
-        measuring: Measuring,
+        self, feeds: tuple[Feed, ...], others: Iterator[Feed], batch_size: int, measuring: Measuring
     ) -> Measurement:
         """Run other shapes as they may come, then the same ones step by step until it was measured enough.
 
         Speed is that of the steps. Memory is that of all of it: an arena grows with shapes that it has not seen, and
         most where small ones come before large ones. So what comes in an order of our own comes later.
         """
-        note = self._run_others(runner, others, measuring)
-        for feed in feeds:
-            runner.run(feed)
+        note = self._run_others(others, measuring)
+        self._run_each(feeds)
         self.memory.end("first run")
         # A run that has returned has waited for the GPU, so there is nothing left to wait for.
         meter = TrialMeter(measuring, memory=self.memory, synchronize=(lambda: None) if self._on_gpu else None)
         meter.begin()
         self._progress.update(phase="forward")
-        rounds = self._rounds(runner, feeds)
-        calls = rounds * len(feeds)
-        window = Window(samples=batch_size * calls, calls=1, batch_size=None)
-        while True:
+        rounds = self._rounds(feeds)
+        window = Window(samples=batch_size * rounds * len(feeds), calls=1, batch_size=None)
+        is_done = False
+        while not is_done:
             self._progress.update(phase="forward")
             for _ in range(rounds):
-                for feed in feeds:
-                    runner.run(feed)
-            self.steps += 1
-            self._progress.update(phase="optimizer", steps=self.steps)
+                self._run_each(feeds)
+            self._progress.update(phase="optimizer", steps=meter.steps + 1)
             is_done = meter.step(window, compiled=False)
             self._progress.update(measuring_since_s=meter.measuring_since_s)
-            if is_done:
-                break
         self.memory.end("steady")
         split = MemorySplit(parameters=self._model.weight_bytes, gradients=0, optimizer_state=0, buffers=0)
         return meter.measurement(split=split, notes=[note] if note else [])
 
-    def _run_others(self, runner: Runner, others: Iterator[Feed], measuring: Measuring) -> str:
+    def _run_each(self, feeds: Iterable[Feed]) -> None:
+        for feed in feeds:
+            self.runner.run(feed)
+
+    def _run_others(self, others: Iterator[Feed], measuring: Measuring) -> str:
         """Run other shapes; says by how much memory still grew at the end, empty where it did not."""
         began_s = time.perf_counter()
         most_s, held = max(measuring.max_measure_s, _LEAST_OTHERS_S), []
         for number, feed in enumerate(islice(others, _OTHERS), start=1):
-            runner.run(feed)
+            self.runner.run(feed)
             if number % _OTHERS_BETWEEN == 0:
                 held.append(self.memory.held())
                 self._progress.update(phase="forward")
@@ -181,16 +162,12 @@ class Trial:
         runs = _OTHERS_BETWEEN * (len(held) - 1 - len(held) // 2)
         return f"memory still grew at the end, by {format_bytes(grown)} in {runs} runs of other shapes"
 
-    def _rounds(self, runner: Runner, feeds: tuple[Feed, ...]) -> int:
-        """Return the number of times that a step runs each feed.
-
-        The number is so large that a step takes a while, or the clock would be what is measured.
-        """
+    def _rounds(self, feeds: tuple[Feed, ...]) -> int:
+        """Return how often a step runs each feed: a step has to be long enough for the clock."""
         taken_s = []
         for _ in range(_FIRST_ROUNDS):
             began_s = time.perf_counter()
-            for feed in feeds:
-                runner.run(feed)
+            self._run_each(feeds)
             taken_s.append(time.perf_counter() - began_s)
             if taken_s[-1] >= _LEAST_STEP_S:
                 return 1

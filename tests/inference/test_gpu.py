@@ -120,8 +120,7 @@ def test_a_provider_that_falls_back_in_silence_is_an_outcome_of_its_own(model, t
     # This ONNX Runtime has no such provider, and makes a session all the same.
     configuration = Configuration("onnxruntime", batch_size=2)
     request = Request("measure", str(model), (), (configuration,), describe_engine="onnxruntime")
-    run = runs._Run(request, ProgressFile(tmp_path, 0, 1, UUID), tmp_path, find_gpu(FakeDriver()))
-    run.follow()
+    runs._follow(request, ProgressFile(tmp_path, 0, 1, UUID), tmp_path, find_gpu(FakeDriver()))
     (line,) = (tmp_path / "results.jsonl").read_text().splitlines()
     result = loads(Line, line, where="")
     assert isinstance(result, Result)
@@ -226,7 +225,7 @@ def test_a_trial_on_a_gpu_is_warm_and_measured_by_the_rules_of_gpus(model, monke
     rules = dataclasses.replace(rules, on_gpu=GpuMeasuring(warmup_s=0.2, measure_s=0.0, steps=5))
     driver = FakeDriver(memory=100, free=40)
     trial = Trial(model, read_model(model), Session(), Progress(), gpu=find_gpu(driver), free_before=90)
-    measurement = trial.measure(trial.begin(), (IMAGES,), iter(()), 2, rules)
+    measurement = trial.measure((IMAGES,), iter(()), 2, rules)
     assert measurement.warmup_s >= 0.2
     assert (measurement.peaks.reserved, measurement.peaks.non_torch) == (0, 50)
     assert any(changes.get("measuring_since_s") for changes in seen)

@@ -35,9 +35,8 @@ def exported(tmp_path_factory):
 def measured(path, *arguments):
     model, shapes = read_model(path), read_shapes(arguments)
     trial = Trial(path, model, Session(), Progress())
-    runner = trial.begin()
     others = other_feeds(model, shapes, 2)
-    return trial, trial.measure(runner, make_feeds(model, shapes, 2), others, 2, QUICK)
+    return trial, trial.measure(make_feeds(model, shapes, 2), others, 2, QUICK)
 
 
 def test_the_peak_is_the_highest_of_all_phases(exported):
@@ -62,9 +61,8 @@ def test_memory_that_still_grows_at_the_end_is_told(tmp_path, monkeypatch):
     path = save(convolutional(), tmp_path / "m.onnx")
     trial = Trial(path, read_model(path), Session(), Progress())
     image = {"image": np.ones((1, 3, 16, 16), np.float32)}
-    runner = trial.begin()
     monkeypatch.setattr(trial.memory, "held", lambda: next(growing))
-    held = trial._run_others(runner, itertools.repeat(image), Measuring())
+    held = trial._run_others(itertools.repeat(image), Measuring())
     assert held == "memory still grew at the end, by 10 MiB in 10 runs of other shapes"
 
 
@@ -73,7 +71,7 @@ def test_every_setting_is_run_with_the_same_other_shapes_unless_they_take_too_lo
         monkeypatch.setattr(trials, "_LEAST_OTHERS_S", most_s)
         trial = Trial(exported, read_model(exported), Session(), Progress())
         fed = []
-        trial._run_others(trial.begin(), map(noting(fed), itertools.repeat(1)), Measuring(max_measure_s=0.0))
+        trial._run_others(map(noting(fed), itertools.repeat(1)), Measuring(max_measure_s=0.0))
         return len(fed)
 
     def noting(fed):
