@@ -2,6 +2,6 @@
 
 ``run.py`` follows the protocol that ``worker/__main__.py`` states, but the script is a model, and there is one process.
 A step is a run of the model's session on one batch, of each shape in turn where there are several. ``model.py`` reads
-the model, ``feeds.py`` makes its inputs, ``session.py`` its sessions, and ``trial.py`` measures
-them. ``convert.py`` writes the model in another type, and holds outputs against those of other runs.
+the model, ``feeds.py`` makes its inputs, ``session.py`` its sessions, and ``trial.py`` measures them. ``convert.py``
+writes the model in another type, and compares outputs with those of other runs.
 """

@@ -6,7 +6,6 @@ folder for later runs of the same study, which a bundle is made from.
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import multiprocessing
@@ -86,19 +85,11 @@ def _difference(own: npt.NDArray[Any], other: npt.NDArray[Any], name: str = "", 
 def convert(
     path: Path, model: Model, conversion: Conversion, shapes: Shapes, folder: Path, *, key: str
 ) -> tuple[Path, Converted]:
-    """Convert a model, unless that was done before.
+    """Convert a model, unless that was done before; return the converted model's file, and what it came to.
 
-    Args:
-        path: the model's file.
-        model: what it says.
-        conversion: what to make of it.
-        shapes: the shapes or the file of the inputs on which outputs are compared. What has to be calibrated is
-            calibrated on the first half of a file's samples, and compared on the second.
-        folder: holds a folder with the conversion's name, which keeps the result.
-        key: what is converted; what was kept of anything else is made anew.
-
-    Returns:
-        The converted model's file, and what it came to.
+    Outputs are compared on inputs of these ``shapes``. What has to be calibrated is calibrated on the first half of a
+    file's samples, and compared on the second. ``folder`` gets a folder with the conversion's name. ``key`` says what
+    is converted; what was kept of anything else is made anew.
 
     Raises:
         ModelError: it cannot be converted.
@@ -145,10 +136,10 @@ def _make(path: Path, conversion: Conversion, folder: Path, feeds: list[Feed], k
     try:
         half = len(feeds) // 2 if conversion == "int8-static" else 0
         calibrated_on, compared_on = feeds[:half] or feeds, feeds[half:]
-        # It takes memory by itself, which must not be in the peak of whoever runs the model.
-        importlib.import_module(".quantize", __package__).WAYS[conversion](
-            path, folder / CONVERTED_MODEL_NAME, calibrated_on
-        )
+        # Its import takes memory, which must not be in the peak of whoever runs the model.
+        from .quantize import WAYS
+
+        WAYS[conversion](path, folder / CONVERTED_MODEL_NAME, calibrated_on)
         own, other = Runner(path, Session()), Runner(folder / CONVERTED_MODEL_NAME, Session())
         error = furthest((own.run(feed), other.run(feed)) for feed in compared_on)
         if error is None:

@@ -180,12 +180,11 @@ def _spread(shares: tuple[Share, ...], length: int, step: float) -> list[int]:
 
 def _draw(model: Model, sizes: dict[str, int], batch_size: int, generator: np.random.Generator) -> Feed:
     own = {**sizes, **({model.batch: batch_size or 1} if model.batch else {})}
-    return {
-        one.name: _values(
-            one, [size if isinstance(size, int) else own.get(size or "", 1) for size in one.shape], generator
-        )
-        for one in model.inputs
-    }
+    feed: Feed = {}
+    for one in model.inputs:
+        shape = [size if isinstance(size, int) else own.get(size or "", 1) for size in one.shape]
+        feed[one.name] = _values(one, shape, generator)
+    return feed
 
 
 def _values(one: Input, shape: list[int], generator: np.random.Generator) -> npt.NDArray[np.generic]:

@@ -44,10 +44,9 @@ def profile(
         for kind, of_kind in kinds.items()
     ]
     tensors = [LargeTensor(node["name"].removesuffix(_KERNEL), _output_bytes(node)) for node in nodes]
-    return (
-        tuple(sorted(operators, key=lambda one: -one.time_s)),
-        tuple(sorted(tensors, key=lambda one: -one.bytes)[:_MOST_TENSORS]),
-    )
+    operators.sort(key=lambda one: -one.time_s)
+    tensors.sort(key=lambda one: -one.bytes)
+    return tuple(operators), tuple(tensors[:_MOST_TENSORS])
 
 
 def idle_settings(

@@ -34,7 +34,7 @@ from .feeds import make_feeds, other_feeds, read_shapes
 from .gpu import Gpu, describe_environment, find_gpu
 from .model import ModelError, read_model
 from .profile import idle_settings, profile
-from .trial import Trial
+from .trial import PhasedMemory, Trial
 
 # What ONNX Runtime and its libraries say of memory that ran out.
 _OUT_OF_MEMORY = (
@@ -124,16 +124,14 @@ class _Prepared:
 
     def __init__(self, request: Request, progress: ProgressFile, directory: Path, gpu: Gpu | None = None) -> None:
         self._request, self._converted_folder, self._path = request, converted_folder(directory), Path(request.script)
-        self._on_gpu = gpu is not None
-        self._room_bytes = _ROOM * describe_environment(gpu).device_memory_bytes
+        self._gpu = gpu
         (configuration,) = request.configurations
-        self.model, self._shapes = read_model(self._path), read_shapes(request.arguments)
-        own = self._shapes.fixed.get(self.model.batch, 1)
-        self.batch_size = (configuration.batch_size or own) if self.model.batch else self.model.fixed_batch
-        self.feeds = make_feeds(self.model, self._shapes, self.batch_size)
-        self.growing_bytes: int | None = None
+        self._model, self._shapes = read_model(self._path), read_shapes(request.arguments)
+        own = self._shapes.fixed.get(self._model.batch, 1)
+        self.batch_size = (configuration.batch_size or own) if self._model.batch else self._model.fixed_batch
+        self.feeds = make_feeds(self._model, self._shapes, self.batch_size)
         settings = session_of(made_choices(configuration.engine, configuration.choices).items())
-        self.conversions = tuple(
+        self._conversions = tuple(
             self._tried(choice.conversion)
             for choice in (choices_of(configuration.engine)[name] for name in request.choices)
             if isinstance(choice, ConversionChoice)
@@ -141,12 +139,12 @@ class _Prepared:
         if settings.conversion is not None:
             self._path, _ = self._convert(settings.conversion)
         free_before = None if gpu is None else gpu.free_before(request.free_bytes, request.usable_bytes)
-        self._trial = Trial(self._path, self.model, settings, progress, gpu=gpu, free_before=free_before)
+        self._trial = Trial(self._path, self._model, settings, progress, PhasedMemory(gpu, free_before))
         self.runner = self._trial.runner
 
     def _convert(self, conversion: Conversion) -> tuple[Path, Converted]:
         key = " ".join([script_sha256(self._request.script), *self._request.arguments])
-        return convert(self._path, self.model, conversion, self._shapes, self._converted_folder, key=key)
+        return convert(self._path, self._model, conversion, self._shapes, self._converted_folder, key=key)
 
     def _tried(self, conversion: Conversion) -> Converted:
         """Return what a conversion comes to; its refusal where it cannot be had."""
@@ -162,19 +160,38 @@ class _Prepared:
 
     def measure(self, measuring: Measuring) -> Measurement:
         """Run it until it was measured enough."""
-        others = other_feeds(self.model, self._shapes, self.batch_size)
+        others = other_feeds(self._model, self._shapes, self.batch_size)
         return self._trial.measure(self.feeds, others, self.batch_size, measuring)
 
-    def describe(self) -> InferenceFacts:
-        """Return where memory and time go, once it was measured."""
-        self.growing_bytes = self._doubled()
-        self.runner.shrink(self.feeds[0])
+    def facts(self) -> Facts:
+        """Return the facts of discovery, once the model was measured."""
+        request, model, path, feed = self._request, self._model, self._path, self.feeds[0]
+        on_gpu = self._gpu is not None
+        growing_bytes = self._doubled()
+        self.runner.shrink(feed)
         self._trial.memory.end("shrunk")
-        operators, tensors = profile(self._path, self.feeds[0], on_gpu=self._on_gpu)
-        has_one_shape = not self._shapes.several
-        idle = idle_settings(self._path, self.model, self.feeds[0], on_gpu=self._on_gpu, has_one_shape=has_one_shape)
+        operators, tensors = profile(path, feed, on_gpu=on_gpu)
+        idle = idle_settings(path, model, feed, on_gpu=on_gpu, has_one_shape=not self._shapes.several)
         moments = tuple(self._trial.memory.moments)
-        return InferenceFacts(self.model.weight_bytes, moments, operators, tensors, self.conversions, idle)
+        notes = [f"{one.name} is not tried: {one.refusal}" for one in self._conversions if one.refusal]
+        notes += [f"{one.setting}={' or '.join(map(str, one.values))} is not tried: {one.reason}" for one in idle]
+        return Facts(
+            baseline=Configuration(engine=request.configurations[0].engine, batch_size=self.batch_size),
+            batch_size=self.batch_size,
+            batch_control=BatchControl("inputs") if model.batch else BatchControl("none", reason=_NO_BATCH),
+            clusters=(),
+            dimensions={},
+            split=MemorySplit(model.weight_bytes, 0, 0, 0, activations=growing_bytes),
+            roots=(RootFacts(Path(request.script).stem, model.num_parameters, 0, 1),),
+            optimizers=(),
+            precision=None,
+            environment=describe_environment(self._gpu),
+            calls_per_step=1.0,
+            script_sha256=request.script_sha256,
+            inference=InferenceFacts(model.weight_bytes, moments, operators, tensors, self._conversions, idle),
+            fork_refusal="a model has nothing to import",
+            notes=(*([] if on_gpu or find_gpu() is None else [_NO_PROVIDER]), *notes),
+        )
 
     def _doubled(self) -> int | None:
         """Return by how many bytes the peak grows if each shape is run at twice the batch.
@@ -183,9 +200,9 @@ class _Prepared:
         """
         moments = self._trial.memory.moments
         peak = max(one.peak for one in moments)
-        if not self.model.batch or peak > self._room_bytes:
+        if not self._model.batch or peak > _ROOM * describe_environment(self._gpu).device_memory_bytes:
             return None
-        feeds = make_feeds(self.model, self._shapes, 2 * self.batch_size)
+        feeds = make_feeds(self._model, self._shapes, 2 * self.batch_size)
         for feed in [*feeds, *feeds]:  # what is allocated in one piece is known from the second run on
             self.runner.run(feed)
         self._trial.memory.end("twice the batch")
@@ -208,7 +225,7 @@ def _follow(request: Request, progress: ProgressFile, directory: Path, gpu: Gpu 
         return "done"
     _finish(directory, gpu, Measured(prepared.measure(request.measuring)))
     if request.mode == "discover":
-        append_line(directory, Described(_facts(request, prepared, gpu), process=os.getpid()))
+        append_line(directory, Described(prepared.facts(), process=os.getpid()))
     return "done"
 
 
@@ -226,37 +243,6 @@ def _verify(rules: Verifying, prepared: _Prepared, directory: Path) -> None:
 def _usable_gpu() -> Gpu | None:
     """Return what the model runs on: a GPU, where there is one and ONNX Runtime has its provider; else the CPU."""
     return find_gpu() if _CUDA in onnxruntime.get_available_providers() else None
-
-
-def _facts(request: Request, prepared: _Prepared, gpu: Gpu | None = None) -> Facts:
-    model, batch_size = prepared.model, prepared.batch_size
-    control = BatchControl("inputs") if model.batch else BatchControl("none", reason=_NO_BATCH)
-    inference = prepared.describe()
-    root = RootFacts(Path(request.script).stem, model.num_parameters, 0, 1)
-    return Facts(
-        baseline=Configuration(engine=request.configurations[0].engine, batch_size=batch_size),
-        batch_size=batch_size,
-        batch_control=control,
-        clusters=(),
-        dimensions={},
-        split=MemorySplit(model.weight_bytes, 0, 0, 0, activations=prepared.growing_bytes),
-        roots=(root,),
-        optimizers=(),
-        precision=None,
-        environment=describe_environment(gpu),
-        calls_per_step=1.0,
-        script_sha256=request.script_sha256,
-        inference=inference,
-        fork_refusal="a model has nothing to import",
-        notes=(
-            *([_NO_PROVIDER] if gpu is None and find_gpu() is not None else []),
-            *(f"{one.name} is not tried: {one.refusal}" for one in inference.conversions if one.refusal),
-            *(
-                f"{one.setting}={' or '.join(map(str, one.values))} is not tried: {one.reason}"
-                for one in inference.idle
-            ),
-        ),
-    )
 
 
 def _in_words(text: str) -> str:

@@ -25,14 +25,13 @@ from .session import Runner
 class PhasedMemory(ResidentMemory):
     """Peaks of everything since the first ``begin``; ``end`` ends a phase.
 
-    Args:
-        gpu: what the model runs on; None for the CPU.
-        free_before: bytes that the GPU had free before this process began; None where nobody told.
+    ``gpu`` is what the model runs on; None for the CPU. ``free_before`` are the bytes that the GPU had free before this
+    process began; None where nobody told.
     """
 
     def __init__(self, gpu: Gpu | None = None, free_before: int | None = None) -> None:
         super().__init__()
-        self._gpu = gpu
+        self.gpu = gpu
         self._free_before = free_before
         self._highest = 0
         self.moments: list[InferenceMoment] = []
@@ -45,17 +44,17 @@ class PhasedMemory(ResidentMemory):
 
     def held(self) -> int:
         """Return the bytes that are held now: of the GPU where the model runs on one, else of the resident set."""
-        if self._gpu is None:
+        if self.gpu is None:
             return resident_bytes()
-        free = self._gpu.free_bytes()
-        before = self._gpu.memory_bytes if self._free_before is None else self._free_before
+        free = self.gpu.free_bytes()
+        before = self.gpu.memory_bytes if self._free_before is None else self._free_before
         return 0 if free is None else max(0, before - free)
 
     def end(self, phase: InferencePhase) -> None:
         """Note what is held now, and what was the most since the phase before; of a GPU both are what is held."""
         held = self.held()
         # The kernel counts the peak a little later than what is held.
-        peak = held if self._gpu is not None else max(held, resident_peak())
+        peak = held if self.gpu is not None else max(held, resident_peak())
         self._highest = max(self._highest, peak)
         self.moments.append(InferenceMoment(phase, held, peak))
         # Where the system refuses, peaks are those since the start; the first refusal is among the notes.
@@ -67,7 +66,7 @@ class PhasedMemory(ResidentMemory):
         Nothing of a GPU is in torch's allocator. So all is outside of it, where the controller, which looks between
         phases as well, puts its own figure.
         """
-        if self._gpu is not None:
+        if self.gpu is not None:
             return Peaks(reserved=0, non_torch=max(self._highest, self.held()), resident=resident_peak())
         return Peaks(resident=max(self._highest, resident_peak()))
 
@@ -88,23 +87,14 @@ class Trial:
     """A trial of one configuration in this process, from its session on.
 
     The memory's peak includes what loading and preparing the weights takes: whoever serves the model needs that much.
-    ``gpu`` and ``free_before`` are those of ``PhasedMemory``.
     """
 
     def __init__(
-        self,
-        path: Path,
-        model: Model,
-        settings: Session,
-        progress: ProgressFile,
-        *,
-        gpu: Gpu | None = None,
-        free_before: int | None = None,
+        self, path: Path, model: Model, settings: Session, progress: ProgressFile, memory: PhasedMemory
     ) -> None:
-        self._model, self._progress = model, progress
-        self._on_gpu = gpu is not None
-        self.memory = PhasedMemory(gpu, free_before)
-        self.memory.begin()
+        self._model, self._progress, self.memory = model, progress, memory
+        self._on_gpu = memory.gpu is not None
+        memory.begin()
         progress.update(phase="start")
         self.runner = Runner(path, settings, on_gpu=self._on_gpu)
         self.memory.end("load")

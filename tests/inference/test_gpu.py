@@ -224,7 +224,7 @@ def test_a_trial_on_a_gpu_is_warm_and_measured_by_the_rules_of_gpus(model, monke
     rules = Measuring(min_steps=5, max_steps=5, min_measure_s=0.0, max_measure_s=0.0)
     rules = dataclasses.replace(rules, on_gpu=GpuMeasuring(warmup_s=0.2, measure_s=0.0, steps=5))
     driver = FakeDriver(memory=100, free=40)
-    trial = Trial(model, read_model(model), Session(), Progress(), gpu=find_gpu(driver), free_before=90)
+    trial = Trial(model, read_model(model), Session(), Progress(), PhasedMemory(find_gpu(driver), free_before=90))
     measurement = trial.measure((IMAGES,), iter(()), 2, rules)
     assert measurement.warmup_s >= 0.2
     assert (measurement.peaks.reserved, measurement.peaks.non_torch) == (0, 50)

@@ -11,8 +11,8 @@ from autotune.inference import trial as trials
 from autotune.inference.feeds import make_feeds, other_feeds, read_shapes
 from autotune.inference.model import read_model
 from autotune.inference.profile import idle_settings, profile
-from autotune.inference.run import _facts, _Prepared
-from autotune.inference.trial import Trial
+from autotune.inference.run import _Prepared
+from autotune.inference.trial import PhasedMemory, Trial
 from autotune.records.configuration import Configuration
 from autotune.records.run import Measuring, Request
 from autotune.records.session import Session
@@ -34,7 +34,7 @@ def exported(tmp_path_factory):
 
 def measured(path, *arguments):
     model, shapes = read_model(path), read_shapes(arguments)
-    trial = Trial(path, model, Session(), Progress())
+    trial = Trial(path, model, Session(), Progress(), PhasedMemory())
     others = other_feeds(model, shapes, 2)
     return trial, trial.measure(make_feeds(model, shapes, 2), others, 2, QUICK)
 
@@ -59,7 +59,7 @@ def test_memory_that_still_grows_at_the_end_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(trials, "_OTHERS_BETWEEN", 10)
     growing = itertools.count(100 << 20, 10 << 20)
     path = save(convolutional(), tmp_path / "m.onnx")
-    trial = Trial(path, read_model(path), Session(), Progress())
+    trial = Trial(path, read_model(path), Session(), Progress(), PhasedMemory())
     image = {"image": np.ones((1, 3, 16, 16), np.float32)}
     monkeypatch.setattr(trial.memory, "held", lambda: next(growing))
     held = trial._run_others(itertools.repeat(image), Measuring())
@@ -69,7 +69,7 @@ def test_memory_that_still_grows_at_the_end_is_told(tmp_path, monkeypatch):
 def test_every_setting_is_run_with_the_same_other_shapes_unless_they_take_too_long(exported, monkeypatch):
     def runs(most_s):
         monkeypatch.setattr(trials, "_LEAST_OTHERS_S", most_s)
-        trial = Trial(exported, read_model(exported), Session(), Progress())
+        trial = Trial(exported, read_model(exported), Session(), Progress(), PhasedMemory())
         fed = []
         trial._run_others(map(noting(fed), itertools.repeat(1)), Measuring(max_measure_s=0.0))
         return len(fed)
@@ -136,7 +136,7 @@ def described(path, batch, *arguments):
     request = Request("discover", str(path), arguments, (configuration,), QUICK, describe_engine="onnxruntime")
     prepared = _Prepared(request, Progress(), path.parent / "run")
     prepared.measure(request.measuring)
-    return _facts(request, prepared)
+    return prepared.facts()
 
 
 def test_what_grows_with_the_batch_is_what_twice_the_batch_takes(exported):
