@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 import torch
@@ -16,6 +17,13 @@ def uses_cuda() -> bool:
 def is_capturing() -> bool:
     """Tell whether this thread's work is being captured into a CUDA graph; a wait for the device ends the capture."""
     return uses_cuda() and torch.cuda.is_current_stream_capturing()
+
+
+def now_s() -> float:
+    """Wait until the device has done its work, and return the seconds of ``time.perf_counter``."""
+    if uses_cuda():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def cuda_device(tensors: Iterable[torch.Tensor]) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -16,10 +17,11 @@ from tests.fakes.cuda import FakeStream
 
 def test_the_time_of_a_node_is_without_the_wait_for_an_idle_device(monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards the recompute time of plans with many small operators, which the waiting around each of them would be."""
-    now_s = [0.0]
+    passed_s = [0.0]
 
-    def passes(seconds: float) -> None:
-        now_s[0] += seconds
+    def passes(seconds: float) -> float:
+        passed_s[0] += seconds
+        return passed_s[0]
 
     class Slow(torch.Tensor):
         @classmethod
@@ -27,8 +29,7 @@ def test_the_time_of_a_node_is_without_the_wait_for_an_idle_device(monkeypatch: 
             passes(7.0 if func is torch.sin else 0.0)
             return super().__torch_function__(func, types, args, kwargs)
 
-    monkeypatch.setattr(timed_nodes.time, "perf_counter", lambda: now_s[0])
-    monkeypatch.setattr(timed_nodes, "_synchronize", lambda: passes(5.0))
+    monkeypatch.setattr(timed_nodes, "now_s", lambda: passes(5.0))
     times_s: dict[str, float] = {}
     module = torch.fx.symbolic_trace(lambda x: torch.cos(torch.sin(x)))
     TimedNodes(module, times_s).run(torch.ones(2).as_subclass(Slow))
@@ -51,7 +52,7 @@ def test_on_a_device_a_small_operator_takes_what_its_kernels_take_and_not_what_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stream = FakeStream(monkeypatch, event_s=1e-6)
-    monkeypatch.setattr(timed_nodes.time, "perf_counter", lambda: stream.host_s)
+    monkeypatch.setattr(time, "perf_counter", lambda: stream.host_s)
     module = chain(
         ("small", "cuda:0", lambda x: stream.launch(x, kernel_s=3e-6)),
         ("on_host", "cpu", lambda x: stream.compute(x, 40e-6)),
@@ -68,7 +69,7 @@ def test_on_a_device_a_small_operator_takes_what_its_kernels_take_and_not_what_l
 
 def test_the_least_time_of_several_runs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     stream = FakeStream(monkeypatch, event_s=1e-6)
-    monkeypatch.setattr(timed_nodes.time, "perf_counter", lambda: stream.host_s)
+    monkeypatch.setattr(time, "perf_counter", lambda: stream.host_s)
     kernels_s = iter([9e-6, 4e-6, 6e-6])
     module = chain(("node", "cuda:0", lambda x: stream.launch(x, kernel_s=next(kernels_s))))
     times_s: dict[str, float] = {}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import operator
-import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import fx
 
-from ..device import uses_cuda
+from ..device import now_s
 from ..plans.joint import device_of
 
 # Some 0.15 ms on today's devices: longer than launching an operator takes.
@@ -20,9 +19,8 @@ _WAIT_CYCLES = 250_000
 class TimedNodes(fx.Interpreter):
     """Runs a graph node by node and keeps the least time of each operator, device work included.
 
-    Without what the interpreter does around it, and without what reading a clock and waiting for a device take: for
-    small operators that is more than their work. An operator whose results are on a CUDA device takes the time of its
-    kernels, since the device works them off while the next ones are launched.
+    Times exclude the interpreter, the clock and the wait for a device: for small operators these exceed the work. An
+    operator on a CUDA device takes the time of its kernels, since the device runs them while the next are launched.
     """
 
     def __init__(self, module: fx.GraphModule, times_s: dict[str, float]) -> None:
@@ -50,10 +48,9 @@ class TimedNodes(fx.Interpreter):
 
         device = device_of(n)
         if device is not None and device.type == "cuda":
-            clock = self._clocks.get(device)
-            if clock is None:
-                clock = self._clocks[device] = NodeClock(device)
-            return clock.time(n.name, call)
+            if device not in self._clocks:
+                self._clocks[device] = NodeClock(device)
+            return self._clocks[device].time(n.name, call)
         result, elapsed_s = _timed(call)
         self._keep(n.name, max(0.0, elapsed_s - self._overhead_s))
         return result
@@ -65,8 +62,8 @@ class TimedNodes(fx.Interpreter):
 class NodeClock:
     """Times calls by a CUDA device's own clock, and waits for none of them.
 
-    Before each call the device is kept busy until what the call launches is queued. Otherwise it would wait for that
-    between the two marks, since a small kernel takes less time than launching it.
+    Before each call the device is kept busy until the call's kernels are queued. Otherwise it would wait between the
+    two marks, as launching a small kernel takes longer than running it.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -78,7 +75,7 @@ class NodeClock:
         self._overhead_s = min(elapsed_s for _, elapsed_s in self.read())
 
     def time(self, name: str, call: Callable[[], Any]) -> Any:
-        """Make a call whose work is on the device's current stream; gives what it returns."""
+        """Make a call whose work is on the device's current stream, and return what it returns."""
         with torch.cuda.device(self._device):
             stream = torch.cuda.current_stream()
             torch.cuda._sleep(_WAIT_CYCLES)
@@ -90,7 +87,7 @@ class NodeClock:
         return result
 
     def read(self) -> list[tuple[str, float]]:
-        """The calls since the last reading with their seconds, once the device has done them."""
+        """Wait for the calls since the last reading, and return them with their seconds."""
         marks, self._marks = self._marks, []
         found = []
         for name, begin, end in marks:
@@ -101,13 +98,6 @@ class NodeClock:
 
 def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
     """Return what a call returns, and its seconds until the device has done its work."""
-    _synchronize()
-    start = time.perf_counter()
+    start_s = now_s()
     result = call()
-    _synchronize()
-    return result, time.perf_counter() - start
-
-
-def _synchronize() -> None:
-    if uses_cuda():
-        torch.cuda.synchronize()
+    return result, now_s() - start_s

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import ExitStack
 from typing import Any, Self
 
 import torch
@@ -45,8 +46,7 @@ class MemoryInspection:
                 f"{self._name} has lazy modules, whose parameters have no shape yet", hint="call the model once before"
             )
         self._seen = _Seen(model)
-        self._hooks: list[Any] = []
-        self._saving: Any = None
+        self._hooks = ExitStack()
         self.peak_bytes: int | None = None
 
     @property
@@ -114,33 +114,25 @@ class MemoryInspection:
         for function in (self._seen.enter, self._seen.leave, self._seen.pack, unpack):
             keep_out(function)
         for module in self._seen.paths:
-            self._hooks += [
-                module.register_forward_pre_hook(self._seen.enter, prepend=True, with_kwargs=True),
-                module.register_forward_hook(self._seen.leave, always_call=True),
-            ]
+            before = module.register_forward_pre_hook(self._seen.enter, prepend=True, with_kwargs=True)
+            self._hooks.callback(before.remove)
+            self._hooks.callback(module.register_forward_hook(self._seen.leave, always_call=True).remove)
         self._device = next((one.device for one in self._model.parameters() if one.is_cuda), None)
         if self._device is not None:
             torch.cuda.reset_peak_memory_stats(self._device)
         self._has_peak = self._device is not None or reset_resident_peak() is None
-        self._saving = torch.autograd.graph.saved_tensors_hooks(self._seen.pack, unpack)
-        self._saving.__enter__()
+        self._hooks.enter_context(torch.autograd.graph.saved_tensors_hooks(self._seen.pack, unpack))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._saving.__exit__()
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks.clear()
+        self._hooks.close()
         self._seen.end()
         if self._has_peak:
             self.peak_bytes = resident_peak() if self._device is None else torch.cuda.max_memory_allocated(self._device)
 
     def _sentences(self) -> list[str]:
-        said = [
-            saved_sentence(
-                self.rows, model=self._name, saved_bytes=self.saved_bytes, had_gradients=self._seen.had_gradients
-            )
-        ]
+        had_gradients = self._seen.had_gradients
+        said = [saved_sentence(self.rows, model=self._name, saved_bytes=self.saved_bytes, had_gradients=had_gradients)]
         if self.peak_bytes is not None:
             where = "the process's resident memory" if self._device is None else f"the memory of {self._device}"
             said.append(f"Meanwhile {where} peaked at {format_bytes(self.peak_bytes)}.")
@@ -148,21 +140,15 @@ class MemoryInspection:
             said.append("What is compiled is seen as a whole: its modules are in one graph.")
         return [*said, _NEXT]
 
-    def __str__(self) -> str:
-        return saved_text(self.rows, self._sentences())
-
     def __repr__(self) -> str:
-        return str(self)
+        return saved_text(self.rows, self._sentences())
 
     def _repr_html_(self) -> str:
         return saved_html(self.rows, self._sentences())
 
 
 class _Seen:
-    """Takes note of which storages are kept, by which module, and which are let go.
-
-    ``had_gradients`` is whether a call gave anything that needs gradients.
-    """
+    """The storages that are kept, by module; ``had_gradients``: a call gave something that needs gradients."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
@@ -184,7 +170,7 @@ class _Seen:
     # -- what the hooks call
 
     def enter(self, module: nn.Module, arguments: Any, keywords: Any) -> None:
-        """A module is called."""
+        """Note that a module is called."""
         if in_backward():  # the model's own checkpoint runs it again
             return
         if not self._stack:
@@ -196,13 +182,13 @@ class _Seen:
         self._inputs.setdefault(path, set()).update(number for number in given if number is not None)
 
     def leave(self, _: nn.Module, __: Any, results: Any) -> None:
-        """A module's call has ended, be it by an exception."""
+        """Note that a module's call has ended, be it by an exception."""
         if self._stack and not in_backward():
             self._stack.pop()
             self.had_gradients |= any(tensor.requires_grad for tensor in tensors_of(results))
 
     def pack(self, tensor: torch.Tensor) -> Packed:
-        """Autograd saves a tensor."""
+        """Count a tensor that autograd saves."""
         kept = Packed(tensor)
         number = None if in_backward() else self._number(tensor)
         if number is None:
@@ -221,14 +207,13 @@ class _Seen:
     # -- what is kept
 
     def _begin(self) -> None:
-        """A call from outside begins; where nothing is kept from those before, it is the first of a step."""
         self._lasting = Lasting([*self._model.parameters(), *self._model.buffers()])
-        if not self._holders:
+        if not self._holders:  # the first call of a step: nothing is kept from those before
             for record in (self._calls, self._inputs, self._sizes, self._storages):
                 record.clear()
 
     def _number(self, tensor: torch.Tensor) -> int | None:
-        """The number of a tensor's storage; None for one that does not count."""
+        """Return the number of a tensor's storage; None for one that does not count."""
         storage = self._lasting.counted(tensor)
         if storage is None:
             return None
@@ -238,7 +223,6 @@ class _Seen:
         return number
 
     def _let_go(self, number: int) -> None:
-        """A saved tensor is let go: by the backward, or with the graph."""
         self._note_largest()
         self._holders[number] -= 1
         if not self._holders[number]:
@@ -260,18 +244,18 @@ class _Seen:
             )
 
     def largest(self) -> Snapshot:
-        """The moment so far at which the most was kept."""
+        """Return the moment so far at which the most was kept."""
         self._note_largest()
         return self._best or Snapshot()
 
     def end(self) -> None:
-        """Nothing more is saved."""
+        """End what was under way: nothing more is saved."""
         self._note_largest()
         self._stack.clear()
 
 
 def _paths(model: nn.Module) -> dict[nn.Module, str]:
-    """The modules to look at with their names; what is inside of a compiled one would be compiled with our hooks."""
+    """Return the modules to look at with their names, but none inside of a compiled one, which would compile hooks."""
     found: dict[nn.Module, str] = {}
     left = [("", model)]
     while left:
@@ -285,5 +269,5 @@ def _paths(model: nn.Module) -> dict[nn.Module, str]:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    """Return whether calls of the module are compiled, be it by a bundle that was applied."""
+    # Also by a bundle that was applied.
     return type(module).__name__ == "OptimizedModule" or module._compiled_call_impl is not None

@@ -20,15 +20,11 @@ from .peaks import release_memory
 
 
 class MemoryMatrix:
-    """Takes a row at each phase it is told of; ``step`` is the one under way.
+    """Takes a row at each phase it is told of; ``step`` is the one under way, and at first that of the first row.
 
     Caches are emptied before the first row, and high-water marks reset at each: on CUDA those of
-    ``torch.cuda.max_memory_allocated`` and its like, on CPU that of the resident set.
-
-    Args:
-        modules: gives the modules whose parameters, gradients and buffers count; the first one's device is looked at.
-        step: the number of the first step.
-        rank: of this process.
+    ``torch.cuda.max_memory_allocated`` and its like, on CPU that of the resident set. ``modules`` gives the modules
+    whose parameters, gradients and buffers count; the first one's device is looked at.
     """
 
     def __init__(self, modules: Callable[[], Iterable[nn.Module]], *, step: int = 0, rank: int = 0) -> None:
@@ -40,11 +36,11 @@ class MemoryMatrix:
         self.first_step = self.step = step
         # What was freed before would be a part of the first peaks.
         release_memory()
-        self._peaks_are_reset = self._reset_peaks(self._device())
+        self._peaks_are_reset = _reset_peaks(self._device())
 
     @property
     def rows(self) -> tuple[PhaseMemory, ...]:
-        """The rows so far: one for each step and phase, of several calls that of the highest peak."""
+        """Return the rows so far: one for each step and phase, of several calls that of the highest peak."""
         return tuple(self._rows.values())
 
     def take(self, phase: MemoryPhase) -> PhaseMemory | None:
@@ -68,38 +64,39 @@ class MemoryMatrix:
             **now,
             **{f"max_{name}": value for name, value in self._highest.items()},
         )
-        self._peaks_are_reset = self._reset_peaks(device)
+        self._peaks_are_reset = _reset_peaks(device)
         known = self._rows.get((self.step, phase))
         if known is None or (row.peak or 0) > (known.peak or 0):
             self._rows[self.step, phase] = row
         return row
 
     def _device(self) -> torch.device | None:
-        """The CUDA device of the model's first parameter; None on CPU."""
+        """Return the CUDA device of the model's first parameter; None on CPU."""
         first = next((parameter for module in self._modules() for parameter in module.parameters()), None)
         return first.device if first is not None and first.is_cuda else None
 
-    def _reset_peaks(self, device: torch.device | None) -> bool:
-        if device is None:
-            return reset_resident_peak() is None
-        torch.cuda.reset_peak_memory_stats(device)
-        return True
+
+def _reset_peaks(device: torch.device | None) -> bool:
+    if device is None:
+        return reset_resident_peak() is None
+    torch.cuda.reset_peak_memory_stats(device)
+    return True
 
 
 def _device_memory(device: torch.device) -> tuple[dict[str, int], dict[str, int]]:
     """Return what torch's allocator holds now, and its high-water marks."""
     statistics = torch.cuda.memory_stats(device)
     names = {"allocated": "allocated_bytes", "cached": "reserved_bytes", "inactive": "inactive_split_bytes"}
-
-    def read(kind: str) -> dict[str, int]:
-        # The statistics are empty before the first allocation.
-        return {name: int(statistics.get(f"{counter}.all.{kind}", 0)) for name, counter in names.items()}
-
-    return read("current"), read("peak")
+    # The statistics are empty before the first allocation.
+    now, peaks = (
+        {name: int(statistics.get(f"{counter}.all.{kind}", 0)) for name, counter in names.items()}
+        for kind in ("current", "peak")
+    )
+    return now, peaks
 
 
 def _resident_memory() -> tuple[dict[str, int], dict[str, int]]:
-    """The resident set now, and its high-water mark."""
+    """Return the resident set now, and its high-water mark."""
     peak = resident_peak()
     # Else what the model has freed stays in the heap, and no phase differs from another.
     trim_heap()
@@ -107,16 +104,14 @@ def _resident_memory() -> tuple[dict[str, int], dict[str, int]]:
 
 
 class ModelMatrix:
-    """The memory matrix of one model in a script of one's own; see ``autotune.memory_matrix``.
-
-    ``rows`` holds what was written.
-    """
+    """The memory matrix of one model in a script of one's own; see ``autotune.memory_matrix``."""
 
     def __init__(self, model: nn.Module, write: Callable[[str], object] | None) -> None:
         check_module(model, "autotune.memory_matrix")
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         self._matrix = MemoryMatrix(lambda: [model], rank=torch.distributed.get_rank() if distributed else 0)
-        self._write = write or _print
+        # In one write: several processes have one output, and `print` writes the end of a line by itself.
+        self._write = write or (lambda line: sys.stdout.write(f"{line}\n"))
         self._in_backward = False
         for hook in (self._before_forward, self._after_forward):
             # Of a model that was compiled in place they would be traced.
@@ -128,7 +123,7 @@ class ModelMatrix:
 
     @property
     def rows(self) -> tuple[PhaseMemory, ...]:
-        """The rows that were written so far."""
+        """Return the rows that were written so far."""
         return self._matrix.rows
 
     def close(self) -> None:
@@ -175,8 +170,3 @@ class ModelMatrix:
             row = self._matrix.take(phase)
             if row is not None:
                 self._write(str(row))
-
-
-def _print(line: str) -> None:
-    # In one write: several processes have one output, and `print` writes the end of a line by itself.
-    sys.stdout.write(f"{line}\n")

@@ -17,8 +17,8 @@ from ..device import uses_cuda
 class MemoryWatch(ResidentMemory):
     """Peaks of one trial: ``begin`` resets them, ``peaks`` reads them.
 
-    ``device`` is the CUDA index of the device that is trained on. None is the CPU, also where something else has
-    touched CUDA: a step of an optimizer does in torch 2.14.
+    ``device`` is the CUDA index of the device that is trained on. None is the CPU, even where something else, such as
+    an optimizer's step in torch 2.14, has touched CUDA.
     """
 
     latest: ClassVar[MemoryWatch | None] = None
@@ -41,10 +41,8 @@ class MemoryWatch(ResidentMemory):
             MemoryWatch.latest = None
             torch.cuda.reset_peak_memory_stats(self._device)
             MemoryWatch.latest = self
-            statistics = torch.cuda.memory_stats(self._device)
-            self._retries = statistics.get("num_alloc_retries", 0)
+            self._retries, self._out_of_memory = self._count("num_alloc_retries"), self._count("num_ooms")
             self._retries_before.clear()
-            self._out_of_memory = statistics.get("num_ooms", 0)
 
     def _release(self) -> None:
         release_memory(self._device)
@@ -55,15 +53,14 @@ class MemoryWatch(ResidentMemory):
             self._retries_before.append(self._count("num_alloc_retries"))
 
     def measuring_began_earlier(self) -> None:
-        """No others come, so those since the first ``measuring_begins`` are the measured ones."""
+        """Count from the first ``measuring_begins`` after all: no other steps come."""
         del self._retries_before[1:]
 
     def allocator_retries(self) -> int:
         """Return how often the allocator had to free its cache and try again since ``measuring_begins``."""
-        return 0 if self._device is None else self._count("num_alloc_retries") - self._retries_in_warm_up()
+        return 0 if self._device is None else self._count("num_alloc_retries") - self._retries_before_measuring()
 
-    def _retries_in_warm_up(self) -> int:
-        """Return what the process counted before the first measured step."""
+    def _retries_before_measuring(self) -> int:
         return self._retries_before[-1] if self._retries_before else self._retries
 
     def keep_peaks(self) -> None:
@@ -72,7 +69,7 @@ class MemoryWatch(ResidentMemory):
         self._reserved = max(self._reserved, torch.cuda.max_memory_reserved(self._device))
 
     def peaks(self) -> Peaks:
-        """The peaks since ``begin``; of what is held outside torch's allocator only NVML can tell whose it is."""
+        """Return the peaks since ``begin``, without what is held outside torch's allocator: only NVML knows whose."""
         if self._device is None:
             return super().peaks()
         resident = resident_peak()
@@ -85,7 +82,7 @@ class MemoryWatch(ResidentMemory):
         if failures > 0:
             # The script may have caught it, or cuDNN, which then takes an algorithm that needs less.
             self.notes.append(f"the allocator ran out of memory {failures} times, and training went on")
-        early = self._retries_in_warm_up() - self._retries
+        early = self._retries_before_measuring() - self._retries
         if early > 0:
             times = "once" if early == 1 else f"{early} times"
             self.notes.append(

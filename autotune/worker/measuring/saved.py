@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from ...records.units import format_bytes, format_share
 
 OUTSIDE = "(outside of the model)"
-"""The path of what is saved while no module of the model runs, by the loss say."""
+"""The path of what is saved while no module of the model runs, such as by the loss."""
 
 # Rows that a person reads; the others are added up in the last one.
 _MOST_ROWS = 24
@@ -33,11 +33,9 @@ class Module:
 class Snapshot:
     """The storages that were kept at one moment, each by a number of its own.
 
-    Attributes:
-        sizes: the bytes of each storage that is kept, or that a module was given.
-        savers: the paths of the modules that keep a storage, the first one first. Those of what is kept, and no others.
-        inputs: the storages that a module was given, by its path.
-        modules: those that were called, in the order of the model.
+    ``sizes`` are the bytes of each storage that is kept, or that a module was given. ``savers`` has, of what is kept,
+    the paths of the modules that keep it, the first one first. ``inputs`` are the storages that a module was given, by
+    its path. ``modules`` are those that were called, in the order of the model.
     """
 
     sizes: Mapping[int, int] = field(default_factory=dict)
@@ -47,16 +45,13 @@ class Snapshot:
 
     @property
     def saved_bytes(self) -> int:
-        """All that is kept."""
+        """Return the bytes of all that is kept."""
         return sum(self.sizes[storage] for storage in self.savers)
 
     def freed_by_checkpointing(self, paths: Collection[str]) -> int:
-        """Return how many bytes fewer would be kept with ``torch.utils.checkpoint`` around each of these modules.
-
-        What they were given has to be kept then, and what others save of what is inside of them stays. Below zero where
-        that is more.
-        """
-        inside = {path for path in (module.path for module in self.modules) if _is_below(path, paths)}
+        """Return how many bytes fewer are kept with checkpoints around these modules; below zero where it is more."""
+        inside = {module.path for module in self.modules if _is_below(module.path, paths)}
+        # What others save of what is inside stays, and what the modules were given has to be kept.
         kept = {storage for storage, savers in self.savers.items() if not inside.issuperset(savers)}
         kept.update(*(self.inputs.get(path, ()) for path in paths))
         return self.saved_bytes - sum(self.sizes[storage] for storage in kept)
@@ -83,7 +78,7 @@ class SavedRow:
 
 
 def rows_of(snapshot: Snapshot) -> tuple[SavedRow, ...]:
-    """The rows: the model, then what is inside of it in its order; what saves nothing has none."""
+    """Return the rows: the model, then what is inside of it in its order; what saves nothing has none."""
     groups: dict[str, list[Module]] = {}
     for module in snapshot.modules:
         groups.setdefault(module.group, []).append(module)
@@ -112,7 +107,6 @@ def _row(snapshot: Snapshot, group: str, members: list[Module]) -> SavedRow:
 
 
 def _is_below(path: str, above: Collection[str]) -> bool:
-    """Return whether a module is one of these, or inside of one."""
     if path == OUTSIDE:
         return False
     if "" in above or path in above:
@@ -121,10 +115,7 @@ def _is_below(path: str, above: Collection[str]) -> bool:
 
 
 def saved_sentence(rows: Iterable[SavedRow], *, model: str, saved_bytes: int, had_gradients: bool) -> str:
-    """The answer in one sentence: how much is kept, and what frees most of it.
-
-    ``had_gradients`` is whether a forward with gradients was seen.
-    """
+    """Return the answer in one sentence: how much is kept, and what frees most of it."""
     if not saved_bytes and had_gradients:
         # Hooks that are entered later take what would come to ours.
         return (
@@ -149,7 +140,7 @@ def saved_sentence(rows: Iterable[SavedRow], *, model: str, saved_bytes: int, ha
 
 
 def saved_text(rows: tuple[SavedRow, ...], sentences: Iterable[str]) -> str:
-    """Sentences and rows for a terminal."""
+    """Return sentences and rows for a terminal."""
     cells = [_HEADINGS, *_cells(rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(_HEADINGS))]
     lines = [
@@ -164,12 +155,11 @@ def saved_text(rows: tuple[SavedRow, ...], sentences: Iterable[str]) -> str:
 
 
 def saved_html(rows: tuple[SavedRow, ...], sentences: Iterable[str]) -> str:
-    """Sentences and rows for a notebook."""
+    """Return sentences and rows for a notebook."""
 
     def line(cells: Iterable[str], tag: str) -> str:
-        return (
-            "<tr>" + "".join(f'<{tag} style="text-align: left">{html.escape(one)}</{tag}>' for one in cells) + "</tr>"
-        )
+        written = (f'<{tag} style="text-align: left">{html.escape(one)}</{tag}>' for one in cells)
+        return f"<tr>{''.join(written)}</tr>"
 
     body = "".join(line(cells, "td") for cells in _cells(rows))
     first, *others = (f"<p>{html.escape(sentence)}</p>" for sentence in sentences)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import re
 import sys
-import time
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...records.audit import AuditedBlocks, AuditedRegion, Counted, Holder
-from ..device import uses_cuda
+from ..device import now_s
 from ..hooks.roots import unwrap
 from ..hooks.samples import tensors_of
 from ..hooks.saving import Region, SavingWatch
@@ -29,13 +28,15 @@ from ..plans.layers import repeated_modules
 
 # Wrappers that are no part of a path that anybody wrote.
 _WRAPPERS = re.compile(r"(?<![^.])(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.?")
+# Of paths that hold something, these many are named.
+_MOST_HOLDERS = 12
 
 
 @dataclass(frozen=True)
 class Place:
     """A module that runs: its path in the outermost one, ``*`` for an index, and its class; empty outside of any.
 
-    ``block`` is the number of the repeated block around it, the outermost one, None if there is none.
+    ``block`` is the number of the outermost repeated block around it, None if there is none.
     """
 
     path: str = ""
@@ -45,11 +46,7 @@ class Place:
 
 
 class ModulePlaces:
-    """Tells where a tensor is saved. Weak: it keeps no module.
-
-    Attributes:
-        block_names: The class of each repeated block that was met.
-    """
+    """Tells where a tensor is saved, and keeps no module; ``block_names`` are the classes of repeated blocks met."""
 
     def __init__(self) -> None:
         self.block_names: dict[int, str] = {}
@@ -58,16 +55,15 @@ class ModulePlaces:
         self._blocks: dict[int, set[int]] = {}
 
     def roots(self) -> Iterator[nn.Module]:
-        """The outermost modules that were met, as far as they are alive."""
+        """Return the outermost modules that were met, as far as they are alive."""
         found = (reference() for reference in self._roots.values())
         return (module for module in found if module is not None)
 
     def here(self, enters: Callable[[Iterable[torch.Tensor]], None], *, before: Place | None = None) -> Place:
-        """The place of the innermost module that runs in this thread.
+        """Return the place of the innermost module that runs in this thread.
 
-        Args:
-            enters: told the tensors that a repeated block around it was called with.
-            before: where the code was first called that runs again, in a backward: what is around it there.
+        ``enters`` is told the tensors that a repeated block around it was called with. ``before`` is the place where
+        the forward called the code that a backward runs again.
         """
         under_way = modules_under_way(sys._getframe(1))
         calls = [(module, frame) for module, frame in under_way if unwrap(module) is module][::-1]
@@ -106,13 +102,9 @@ def group_of(model: nn.Module, path: str) -> str:
     return ".".join(shown)
 
 
-# Of paths that hold something, these many are named.
-_MOST_HOLDERS = 12
-
-
 @dataclass
 class _Kept:
-    """A storage that autograd keeps, or would without ``region``; weakly, so that nothing stays for our sake."""
+    """A weak reference to a storage that autograd keeps, or would without ``region``."""
 
     reference: StorageWeakRef
     saved_bytes: int
@@ -135,29 +127,28 @@ class _Kept:
 class _Pass:
     """A forward with its backward."""
 
-    kept_bytes: int = 0
-    peak_bytes: int = 0
-    elsewhere_bytes: int = 0
     # What was kept as the backward began, and what was freed by then.
     kept: list[_Kept] = field(default_factory=list)
     freed: list[_Kept] = field(default_factory=list)
-    device: str = "cpu"
+    peak_bytes: int = 0
     # What enters repeated blocks and nobody keeps.
     entering_bytes: int = 0
 
-    @property
-    def plain(self) -> list[_Kept]:
-        """Return what would be kept without regions."""
-        return [one for one in (*self.kept, *self.freed) if one.device == self.device and not one.is_extra]
 
-    @property
-    def without_bytes(self) -> int:
-        return sum(one.saved_bytes for one in self.plain)
+def _size(kept: Iterable[_Kept]) -> int:
+    return sum(one.saved_bytes for one in kept)
 
 
-def _unharmed(method: Callable[..., Any]) -> Callable[..., Any]:
-    """The same, but it raises nothing into the script, whose forward or backward it is called in."""
+class _UnharmedWatch(SavingWatch):
+    """A watch that raises nothing into the script, whose forwards and backwards tell it what they do."""
 
+    def __init_subclass__(cls) -> None:
+        for name, method in vars(SavingWatch).items():
+            if callable(method) and name in vars(cls):
+                setattr(cls, name, _guarded(vars(cls)[name]))
+
+
+def _guarded(method: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(method)
     def guarded(self: SavingWatch, *arguments: Any, **keywords: Any) -> Any:
         try:
@@ -169,12 +160,10 @@ def _unharmed(method: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-class RegionTimes(SavingWatch):
+class RegionTimes(_UnharmedWatch):
     """Takes the times of some steps' regions, which waits for the device.
 
-    Attributes:
-        recompute_s: What regions took that were computed again, in all.
-        hooks_s: What the script's own hooks took.
+    ``recompute_s`` is the time of all recomputation of regions, ``hooks_s`` that of the script's own hooks.
     """
 
     def __init__(self) -> None:
@@ -182,45 +171,34 @@ class RegionTimes(SavingWatch):
         self._began_s = 0.0
         self._again_depth = 0
 
-    @_unharmed
     def recompute_begins(self) -> None:
         """See ``SavingWatch``."""
         self._again_depth += 1
         if self._again_depth == 1:
-            self._began_s = _now_s()
+            self._began_s = now_s()
 
-    @_unharmed
     def recompute_ends(self) -> None:
         """See ``SavingWatch``."""
         self._again_depth -= 1
         if not self._again_depth:
-            self.recompute_s += _now_s() - self._began_s
+            self.recompute_s += now_s() - self._began_s
 
-    @_unharmed
     def hooks_begin(self) -> None:
         """See ``SavingWatch``."""
         if not self._again_depth:
-            self._began_s = _now_s()
+            self._began_s = now_s()
 
-    @_unharmed
     def hooks_end(self) -> None:
         """See ``SavingWatch``."""
         if not self._again_depth:
-            self.hooks_s += _now_s() - self._began_s
+            self.hooks_s += now_s() - self._began_s
 
 
-class SavedTensors(SavingWatch):
-    """Counts what a step saves.
+class SavedTensors(_UnharmedWatch):
+    """Counts what a step saves, each storage once, whatever views of it are saved.
 
-    Storages are counted once, whatever views of them are saved. Of several passes in a step (accumulation, several
-    models) the one that would keep most without regions is told of.
-
-    Args:
-        device: the type of the device that is trained on.
-        lasting: parameters and buffers, which are there in any case.
-
-    Attributes:
-        saw_backward: Whether a backward was seen.
+    Of several passes in a step (accumulation, several models) the one that would keep most without regions counts.
+    ``device`` is the type of the device that is trained on. ``lasting`` are parameters and buffers.
     """
 
     def __init__(self, device: str, lasting: Iterable[torch.Tensor]) -> None:
@@ -238,37 +216,33 @@ class SavedTensors(SavingWatch):
         self._largest = _Pass()
 
     def leave_out(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Do not count these: they are kept by somebody else."""
+        """See ``SavingWatch``."""
         self._lasting.add(tensors)
 
     # -- what the hooks tell
 
-    @_unharmed
     def called(self, region: Region, *, with_gradients: bool) -> None:
         """See ``SavingWatch``."""
         known = self._of(region)
         without = known.calls_without_gradients + (not with_gradients)
         self._regions[region] = replace(known, calls=known.calls + 1, calls_without_gradients=without)
 
-    @_unharmed
     def enters(self, inputs: Any) -> None:
         """See ``SavingWatch``."""
         references = map(storage_of, tensors_of(inputs))
         self._entering_region = {reference.cdata: reference for reference in references if reference is not None}
 
-    @_unharmed
     def running(self) -> Place:
         """See ``SavingWatch``."""
         return self._places.here(self._enters)
 
-    @_unharmed
     def outputs(self, result: Any) -> list[StorageWeakRef | None]:
         """See ``SavingWatch``."""
         return [storage_of(tensor) for tensor in tensors_of(result)]
 
-    @_unharmed
     def outputs_again(self, result: Any, outputs: list[StorageWeakRef | None] | None) -> None:
-        """See ``SavingWatch``: what a region gives is kept once, by whoever took it from the forward."""
+        """See ``SavingWatch``."""
+        # What a region gives is kept once, by whoever took it from the forward.
         if self._pass is None or outputs is None:
             return
         kept = {one.reference.cdata for one in self._pass.kept}
@@ -277,77 +251,72 @@ class SavedTensors(SavingWatch):
             if again is not None and before is not None and before.cdata in kept - {again.cdata}:
                 self._pass.freed = [one for one in self._pass.freed if one.reference.cdata != again.cdata]
 
-    @_unharmed
     def saved(self, tensor: torch.Tensor, *, stands_in: bool = False) -> None:
         """See ``SavingWatch``."""
         self._note(tensor, None, None, stands_in=stands_in)
 
-    @_unharmed
     def offered(self, tensor: torch.Tensor, region: Region, place: Place | None = None) -> None:
         """See ``SavingWatch``."""
         self._note(tensor, region, place)
 
-    @_unharmed
     def again(self, tensor: torch.Tensor) -> None:
         """See ``SavingWatch``."""
         self._note(tensor, None, Place())
 
-    @_unharmed
     def recompute_ends(self) -> None:
         """See ``SavingWatch``."""
         if self._pass is not None:
-            self._pass.peak_bytes = max(self._pass.peak_bytes, self._there_bytes())
+            there = (one for one in self._on_device(self._storages.values()) if one.is_there)
+            self._pass.peak_bytes = max(self._pass.peak_bytes, _size(there))
 
     # -- what the steps tell
 
-    @_unharmed
     def backward_begins(self) -> None:
-        """Take stock of what is kept at this moment."""
+        """See ``SavingWatch``: take stock of what is kept at this moment."""
         self._close()
         self.saw_backward = True
         kept = [one for one in self._storages.values() if one.is_there]
         freed = [one for one in self._storages.values() if one.region is not None and not one.is_there]
-        own = sum(one.saved_bytes for one in kept if one.device == self._device)
-        self._pass = _Pass(own, own, sum(one.saved_bytes for one in kept) - own, kept, freed, self._device)
+        self._pass = _Pass(kept, freed, peak_bytes=_size(self._on_device(kept)))
         self._is_backward_done = False
 
     def backward_done(self) -> None:
-        """Note that what comes from here on belongs to another pass."""
+        """See ``SavingWatch``: what comes from here on belongs to another pass."""
         self._is_backward_done = True
 
     def counted(self) -> Counted:
-        """The step's figures; those of time are for who took them."""
+        """Return the step's figures, but for times."""
         self._close()
         largest = self._largest
         between = (one for one in largest.kept if one.place.block is not None and one.region is None and not one.enters)
+        kept_bytes = _size(self._on_device(largest.kept))
         return Counted(
-            kept_bytes=largest.kept_bytes,
+            kept_bytes=kept_bytes,
             peak_bytes=largest.peak_bytes,
-            without_bytes=largest.without_bytes,
-            elsewhere_bytes=largest.elsewhere_bytes,
-            between_bytes=sum(one.saved_bytes for one in between),
+            without_bytes=_size(self._plain(largest)),
+            elsewhere_bytes=_size(largest.kept) - kept_bytes,
+            between_bytes=_size(between),
         )
 
     def regions(self) -> tuple[AuditedRegion, ...]:
-        """The regions that were called, those that free most first."""
+        """Return the regions that were called, those that free most first."""
         return tuple(sorted(self._regions.values(), key=lambda one: -one.freed_bytes))
 
     def holders(self) -> tuple[Holder, ...]:
         """Return what keeps most as the backward begins."""
         found: Counter[Holder] = Counter()
-        for one in self._largest.kept:
-            if one.device == self._device:
-                place, own = one.place, one.enters_region
-                holder = Holder("" if own else place.path, "" if own else place.name, 0, place.block is not None, own)
-                found[holder] += one.saved_bytes
+        for one in self._on_device(self._largest.kept):
+            place, own = one.place, one.enters_region
+            holder = Holder("" if own else place.path, "" if own else place.name, 0, place.block is not None, own)
+            found[holder] += one.saved_bytes
         return tuple(replace(one, saved_bytes=size) for one, size in found.most_common(_MOST_HOLDERS))
 
     def blocks(self) -> AuditedBlocks | None:
-        """The repeated blocks, and what would be kept if each were checkpointed; None where there are none."""
+        """Return the repeated blocks, and what would be kept if each were checkpointed; None without any."""
         largest = self._largest
         inside: Counter[int] = Counter()
         outside = largest.entering_bytes
-        for one in largest.plain:
+        for one in self._plain(largest):
             if one.place.block is None or one.enters:
                 outside += one.saved_bytes
             else:
@@ -358,10 +327,17 @@ class SavedTensors(SavingWatch):
         return AuditedBlocks(names, len(inside), outside + max(inside.values()), inside.total())
 
     def modules(self) -> Iterator[nn.Module]:
-        """The outermost modules that have saved something."""
+        """Return the outermost modules that have saved something."""
         return self._places.roots()
 
     # -- inside
+
+    def _on_device(self, kept: Iterable[_Kept]) -> list[_Kept]:
+        return [one for one in kept if one.device == self._device]
+
+    def _plain(self, of: _Pass) -> list[_Kept]:
+        """Return what would be kept without regions."""
+        return [one for one in self._on_device((*of.kept, *of.freed)) if not one.is_extra]
 
     def _of(self, region: Region) -> AuditedRegion:
         return self._regions.setdefault(region, AuditedRegion(region.name, region.kind, 0))
@@ -375,10 +351,8 @@ class SavedTensors(SavingWatch):
         reference = self._lasting.counted(tensor)
         if reference is None:
             return
-        if place is not None and region is not None:
+        if place is None or region is not None:
             place = self._places.here(self._enters, before=place)
-        elif place is None:
-            place = self._places.here(self._enters)
         size, is_new = tensor.untyped_storage().nbytes(), reference.cdata not in self._storages
         # A checkpoint saves what enters it before anything else saves that once more.
         enters_region = reference.cdata in self._entering_region and region is None and not is_backward
@@ -399,7 +373,6 @@ class SavedTensors(SavingWatch):
             self._regions[region] = replace(of, offered_bytes=of.offered_bytes + size)
 
     def _enters(self, tensors: Iterable[torch.Tensor]) -> None:
-        """These enter a repeated block."""
         for tensor in tensors:
             reference = self._lasting.counted(tensor)
             if reference is None:
@@ -410,12 +383,8 @@ class SavedTensors(SavingWatch):
             if known is not None:
                 known.enters = True
 
-    def _there_bytes(self) -> int:
-        there = (one for one in self._storages.values() if one.device == self._device and one.is_there)
-        return sum(one.saved_bytes for one in there)
-
     def _close(self) -> None:
-        """A pass is over: keep it if it is the largest, and forget what is gone."""
+        """End a pass: keep it if it is the largest, and forget what is gone."""
         done, self._pass = self._pass, None
         self._is_backward_done = False
         if done is None:
@@ -424,16 +393,9 @@ class SavedTensors(SavingWatch):
             assert one.region is not None
             of = self._of(one.region)
             self._regions[one.region] = replace(of, freed_bytes=of.freed_bytes + one.saved_bytes)
-        if done.without_bytes >= self._largest.without_bytes:
+        if _size(self._plain(done)) >= _size(self._plain(self._largest)):
             self._largest = done
             entering = (size for number, (_, size) in self._entering.items() if number not in self._storages)
             done.entering_bytes = sum(entering)
         self._storages = {number: one for number, one in self._storages.items() if one.is_there}
         self._entering = {number: one for number, one in self._entering.items() if not one[0].expired()}
-
-
-def _now_s() -> float:
-    """Now, when the device has done what it was told."""
-    if uses_cuda():
-        torch.cuda.synchronize()
-    return time.perf_counter()

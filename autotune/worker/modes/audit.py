@@ -6,7 +6,6 @@ import gc
 import itertools
 import os
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +19,7 @@ from ...records.outcome import Measured, Outcome, OutOfMemory
 from ...records.run import Audited
 from ..applied import AppliedConfiguration
 from ..describing.root_inputs import RootCall
-from ..device import uses_cuda
+from ..device import now_s
 from ..hooks.compilation import keep_out
 from ..hooks.hooked_script import HookedScript
 from ..hooks.samples import tensors_of
@@ -95,7 +94,7 @@ class AuditMode(MeasureMode):
         if self._steps_left:
             return
         assert self._stage is not None
-        self._stage.end((_now_s() - self._began_s) / self._stage.steps)
+        self._stage.end((now_s() - self._began_s) / self._stage.steps)
         self._next()
 
     def trial_done(self) -> None:
@@ -174,7 +173,7 @@ class AuditMode(MeasureMode):
             self._process.end()
         self._steps_left = self._stage.steps
         self._stage.begin()
-        self._began_s = _now_s()
+        self._began_s = now_s()
 
     @property
     def _device(self) -> str:
@@ -244,9 +243,3 @@ def _idle(trained: set[int]) -> Iterator[IdleSetting]:
         else:
             reason = "their forward does not look at it, or nothing that they are called with requires a gradient"
         yield IdleSetting(name, len(found), reason)
-
-
-def _now_s() -> float:
-    if uses_cuda():
-        torch.cuda.synchronize()
-    return time.perf_counter()
