@@ -45,10 +45,8 @@ def use_deterministic_algorithms() -> None:
 def insist(library: torch.library.Library, operator: str, key: str) -> None:
     """Let an operator's kernel find deterministic algorithms asked for without exception, while it runs.
 
-    Args:
-        library: keeps it so; of the operator's namespace.
-        operator: its name with namespace and overload.
-        key: the dispatch key of the kernel.
+    ``library``, of the operator's namespace, keeps it so. ``operator`` is the name with namespace and overload, ``key``
+    the dispatch key of the kernel.
     """
     kernel = torch.library.get_kernel(operator, key)
 
@@ -64,12 +62,7 @@ def insist(library: torch.library.Library, operator: str, key: str) -> None:
 
 
 def replace_cudnn_attention_backward(library: torch.library.Library, key: str = "CUDA") -> None:
-    """Let ``attention_backward`` run where the backward of cuDNN's attention would.
-
-    Args:
-        library: keeps it so; of the namespace ``aten``.
-        key: the dispatch key of the kernel.
-    """
+    """Let ``attention_backward`` run where the backward of cuDNN's attention would; arguments as in ``insist``."""
 
     def replacement(*arguments: Any, scale: float | None = None) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         # Two for dropout's generator, then bias; lengths of sequences, and whether dropped how often.
@@ -91,11 +84,11 @@ def attention_backward(
     is_causal: bool = False,
     scale: float | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return attention's gradients from what its forward saved, summed in one order, in float32.
+    """Return the gradients of query, key and value from what attention's forward saved.
 
-    Dropout's mask is not known. Where the forward dropped, ``out`` has the mask, so another mask gives other values:
-    two runs can be compared. The gradients themselves are wrong then. FlashAttention's formulas (arXiv:2205.14135,
-    appendix B.4).
+    They are summed in one order, in float32, by FlashAttention's formulas (arXiv:2205.14135, appendix B.4). Dropout's
+    mask is not known. Where the forward dropped, ``out`` has the mask, so another mask gives other values: two runs can
+    be compared. The gradients themselves are wrong then.
 
     Args:
         grad: gradient of ``out``; [batch, heads, queries, value width].
@@ -107,9 +100,6 @@ def attention_backward(
         bias: added to the scores; may be broadcast to [batch, heads, queries, keys].
         is_causal: the n-th query sees the first n keys.
         scale: of the products of queries and keys; one over the square root of ``width`` by default.
-
-    Returns:
-        The gradients of ``query``, ``key`` and ``value``, laid out as these.
     """
     batch, heads, queries, width = query.shape
     keys, groups = key.shape[2], heads // key.shape[1]
@@ -146,6 +136,6 @@ def _put_in_place(
     library: torch.library.Library, operator: str, kernel: Callable[..., Any], key: str, **how: bool
 ) -> None:
     with warnings.catch_warnings():
-        # That a kernel takes another's place; the script may have made errors of warnings.
+        # Torch warns that a kernel takes another's place; the script may have made errors of warnings.
         warnings.simplefilter("ignore")
         library.impl(operator, kernel, key, allow_override=True, **how)

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from ...records.proof import Differences, GroupDifference, ValueGroup, difference_of, widest
+from ...records.proof import GROUPS, Differences, GroupDifference, ValueGroup, difference_of, widest
 from ...records.run import Compared, Verifying
 from ..device import uses_cuda
 from .deterministic import use_deterministic_algorithms
@@ -25,13 +25,11 @@ _KEPT_BYTES = 2**30
 # A value's digest, and what was kept of it: every n-th element, or nothing of a generator's state.
 _Value = tuple[str, torch.Tensor | None]
 _Values = dict[str, dict[str, _Value]]
+_MISSING: _Value = ("", None)
 
 
 class Verification:
-    """Takes the values of each step of one training process and compares them with those of other runs.
-
-    A reference keeps its values in its run's folder.
-    """
+    """Takes the values of each step of a training process, and compares or, as a reference, keeps them in a folder."""
 
     def __init__(self, rules: Verifying, directory: Path) -> None:
         self._rules = rules
@@ -44,7 +42,7 @@ class Verification:
         seed_generators()
 
     def begin(self, rank: int) -> None:
-        """Called before the first training call: from here on all runs draw the same, whatever went before."""
+        """Seed all generators before the first training call: all runs draw the same, whatever went before."""
         self._rank = rank
         seed_generators(rank)
         if uses_cuda():
@@ -62,7 +60,9 @@ class Verification:
             torch.save(values, _file(self._directory, self._rank, self.steps))
         for reference, differences in zip(self._rules.references, self._differences, strict=True):
             path = _file(Path(reference), self._rank, self.steps)
-            differences.append(_compare(values, torch.load(path, mmap=True), self.steps) if path.exists() else ())
+            others: _Values = torch.load(path, mmap=True) if path.exists() else {}
+            groups = [group for group in GROUPS if group in others]
+            differences.append(tuple(_difference(group, values[group], others[group], self.steps) for group in groups))
         return self.steps >= self._rules.steps
 
     def result(self, process: int, *, is_compiled: bool = False) -> Compared:
@@ -77,17 +77,14 @@ class Verification:
         )
 
     def _take(self, modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> _Values:
-        losses = [(f"loss {number}", loss) for number, loss in enumerate(self._losses, 1)]
-        self._losses = []
+        buffers = list(_named(modules, "named_buffers"))
         tensors: dict[ValueGroup, list[tuple[str, torch.Tensor]]] = {
-            "losses": losses,
+            "losses": [(f"loss {number}", loss) for number, loss in enumerate(self._losses, 1)],
             "gradients": _gradients(modules, optimizers),
-            "buffers": [],
-            "counters": [],
+            "buffers": [(name, one) for name, one in buffers if _is_inexact(one)],
+            "counters": [(name, one) for name, one in buffers if not _is_inexact(one)],
         }
-        for name, buffer in _named(modules, "named_buffers"):
-            is_counter = not (buffer.is_floating_point() or buffer.is_complex())
-            tensors["counters" if is_counter else "buffers"].append((name, buffer))
+        self._losses = []
         plain = {group: dict(_plain(named)) for group, named in tensors.items()}
         needed = sum(each.numel() * each.element_size() for named in plain.values() for each in named.values())
         stride = max(1, -(-needed * self._rules.steps // _KEPT_BYTES))
@@ -104,7 +101,7 @@ def _file(directory: Path, rank: int, step: int) -> Path:
 
 
 def _gradients(modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> list[tuple[str, torch.Tensor]]:
-    """The gradients of a step that has just been made; where none are left, the parameters that it has made."""
+    """Return the gradients of a step that was just made; where none are left, the parameters after the step."""
     parameters = list(_named(modules, "named_parameters"))
     known = {id(parameter) for _, parameter in parameters}
     for number, optimizer in enumerate(optimizers, 1):
@@ -116,7 +113,7 @@ def _gradients(modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimi
 
 
 def _named(modules: list[nn.Module], method: str) -> Iterator[tuple[str, torch.Tensor]]:
-    """Parameters or buffers of the roots, each once; of several roots with the root's number in front."""
+    """Yield parameters or buffers of the roots, each once; of several roots with the root's number in front."""
     seen: set[int] = set()
     for number, module in enumerate(modules, 1):
         prefix = f"{number}: " if len(modules) > 1 else ""
@@ -127,7 +124,7 @@ def _named(modules: list[nn.Module], method: str) -> Iterator[tuple[str, torch.T
 
 
 def _plain(named: Iterable[tuple[str, torch.Tensor]]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Tensors with a storage of their own: sparse ones by their parts, distributed ones by their local part."""
+    """Yield tensors with a storage of their own: sparse ones by their parts, distributed ones by their local part."""
     for name, tensor in named:
         own = tensor.detach()
         if hasattr(own, "to_local"):
@@ -146,7 +143,7 @@ def _value(tensor: torch.Tensor, stride: int) -> _Value:
 
 
 def _digest(tensor: torch.Tensor) -> str:
-    """A hash of a tensor's bits, type and shape; the tensor is contiguous and on the CPU."""
+    """Hash the bits, type and shape of a contiguous tensor on the CPU."""
     digest = hashlib.blake2b(f"{tensor.dtype} {tuple(tensor.shape)}".encode(), digest_size=16)
     size = tensor.numel() * tensor.element_size()
     if size:
@@ -170,33 +167,23 @@ def _bytes(data: bytes) -> torch.Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
 
-def _compare(values: _Values, others: _Values, step: int) -> Differences:
-    return tuple(_group_difference(group, own, others[group], step) for group, own in values.items())  # type: ignore[arg-type]
-
-
-def _group_difference(
-    group: ValueGroup, own: dict[str, _Value], others: dict[str, _Value], step: int
-) -> GroupDifference:
+def _difference(group: ValueGroup, own: dict[str, _Value], others: dict[str, _Value], step: int) -> GroupDifference:
     names = dict.fromkeys([*own, *others])
-    differing = [name for name in names if _bits(own, name) != _bits(others, name)]
+    differing = [name for name in names if own.get(name, _MISSING)[0] != others.get(name, _MISSING)[0]]
     largest = _largest(others) if differing else 0.0
     found = [GroupDifference(group, len(names))]
     for name in differing:
-        absolute = _size(own.get(name), others.get(name))
+        absolute = _size(own.get(name, _MISSING)[1], others.get(name, _MISSING)[1])
         relative = _share(absolute, largest)
         found.append(GroupDifference(group, 0, 1, name, step, absolute, relative))
     return difference_of(widest([tuple(found)]), group)
 
 
-def _bits(values: dict[str, _Value], name: str) -> str | None:
-    return values[name][0] if name in values else None
-
-
 def _largest(values: dict[str, _Value]) -> float:
-    """The largest value of a group; not of each tensor, because some gradients are zero but for rounding."""
+    """Return the largest value of a group; not of each tensor, because some gradients are zero but for rounding."""
     kept = [tensor for _, tensor in values.values() if tensor is not None and tensor.numel()]
     # What stands beside numbers as their place in a sparse tensor has no size.
-    numbers = [tensor for tensor in kept if tensor.is_floating_point() or tensor.is_complex()] or kept
+    numbers = [tensor for tensor in kept if _is_inexact(tensor)] or kept
     return max((float(_wide(tensor).abs().max()) for tensor in numbers), default=0.0)
 
 
@@ -206,12 +193,15 @@ def _share(absolute: float | None, largest: float) -> float | None:
     return absolute / largest if 0 < largest < math.inf else None
 
 
-def _size(own: _Value | None, other: _Value | None) -> float | None:
-    """The largest difference of two tensors; None where it has no size."""
-    kept = [one[1] for one in (own, other) if one is not None and one[1] is not None]
-    if len(kept) < 2 or kept[0].shape != kept[1].shape or not kept[0].numel():
+def _is_inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _size(own: torch.Tensor | None, other: torch.Tensor | None) -> float | None:
+    """Return the largest difference of two tensors; None where it has no size."""
+    if own is None or other is None or own.shape != other.shape or not own.numel():
         return None
-    absolute = float((_wide(kept[0]) - _wide(kept[1])).abs().max())
+    absolute = float((_wide(own) - _wide(other)).abs().max())
     return absolute if math.isfinite(absolute) else None
 
 
