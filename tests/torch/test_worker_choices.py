@@ -27,9 +27,8 @@ from autotune.records.outcome import Fallback, Measured, Outcome
 from autotune.records.stack import StackLayer
 from autotune.tuning.checks import check_choices
 from autotune.worker.choices import precision
-from autotune.worker.choices.made import MadeChoices
+from autotune.worker.choices.made import MadeChoice, MadeChoices
 from autotune.worker.choices.optimizers import OptimizerKeyword
-from autotune.worker.choices.port import MadeChoice
 from autotune.worker.choices.precision import Autocast
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
@@ -404,7 +403,7 @@ class ShuffledChoice(Choice):
         return StackLine("model", {"order": "random"}, layer="shuffled")
 
 
-class Shuffled(MadeChoice[ShuffledChoice]):
+class Shuffled(MadeChoice):
     """Its side of the worker."""
 
     calls = 0

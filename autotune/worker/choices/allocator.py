@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from ...records.choices import AllocatorChoice
 from ..device import uses_cuda
-from .port import MadeChoice
+from .made import MadeChoice
 
 
-class AllocatorSetting(MadeChoice[AllocatorChoice]):
+class AllocatorSetting(MadeChoice):
     """Looks whether torch has made segments that grow."""
 
     def problem(self) -> str:

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 from torch.optim.optimizer import Optimizer, _default_to_fused_or_foreach
 
 from ...records.choices import OptimizerChoice
-from .port import MadeChoice
+from .made import MadeChoice
 
 
-class OptimizerKeyword(MadeChoice[OptimizerChoice]):
+class OptimizerKeyword(MadeChoice):
     """Gives optimizers a keyword right before they step, as their parameters may move to a device until then."""
 
     def __init__(self, choice: OptimizerChoice, note: Callable[[str], None]) -> None:
         super().__init__(choice, note)
         self._keyword = choice.keyword
-        # Of each optimizer why it is left alone, empty where it is not.
+        # The reason why an optimizer is left alone; empty where it is not.
         self._reasons: weakref.WeakKeyDictionary[Optimizer, str] = weakref.WeakKeyDictionary()
         self._is_taken = False
 
     def before_step(self, optimizer: Optimizer) -> None:
-        """Give it the keyword, unless it has it, or cannot have it."""
+        """Give the optimizer the keyword, unless the optimizer has it, or cannot have it."""
         if optimizer not in self._reasons:
             reason = self._reasons[optimizer] = self._reason(optimizer)
             if reason:
@@ -65,10 +65,13 @@ class OptimizerKeyword(MadeChoice[OptimizerChoice]):
                 return f"{name} is differentiable"
             if keyword == "foreach" and isinstance(group.get("lr"), torch.Tensor) and not group.get("capturable"):
                 return f"{name} has a tensor as its learning rate"
-        parameters = list(_parameters(optimizer))
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if any(one.grad is not None and one.grad.is_sparse for one in parameters):
             return f"{name} has sparse gradients"
-        return (_why_not_fused if keyword == "fused" else _why_not_foreach)(type(optimizer), parameters)
+        if keyword == "fused":
+            return _why_not_fused(type(optimizer), parameters)
+        _, is_default = _default_to_fused_or_foreach(parameters, differentiable=False, use_fused=False)
+        return f"{name} takes it by itself here" if is_default else ""
 
 
 def _why_not_fused(kind: type[Optimizer], parameters: list[torch.Tensor]) -> str:
@@ -82,11 +85,6 @@ def _why_not_fused(kind: type[Optimizer], parameters: list[torch.Tensor]) -> str
             return f"torch has no fused kernel for {kind.__name__} on {device}"
     supported, _ = _default_to_fused_or_foreach(parameters, differentiable=False, use_fused=True)
     return "" if supported else f"torch has no fused kernel for the type of a parameter of {kind.__name__}"
-
-
-def _why_not_foreach(kind: type[Optimizer], parameters: list[torch.Tensor]) -> str:
-    _, is_default = _default_to_fused_or_foreach(parameters, differentiable=False, use_fused=False)
-    return f"{kind.__name__} takes it by itself here" if is_default else ""
 
 
 def _prepare_fused(optimizer: Optimizer) -> None:
@@ -106,8 +104,3 @@ def _forget_fused(optimizer: Optimizer) -> None:
             # Read in each step: from a device that would be waited for.
             if isinstance(state.get("step"), torch.Tensor) and not group.get("capturable"):
                 state["step"] = state["step"].cpu()
-
-
-def _parameters(optimizer: Optimizer) -> Iterator[torch.Tensor]:
-    for group in optimizer.param_groups:
-        yield from group["params"]

@@ -21,17 +21,17 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from ...records.choices import AutocastChoice
-from .port import MadeChoice
+from .made import MadeChoice
 
 
-class Autocast(MadeChoice[AutocastChoice]):
+class Autocast(MadeChoice):
     """Calls roots under autocast, unless the script does."""
 
     def __init__(self, choice: AutocastChoice, note: Callable[[str], None]) -> None:
         super().__init__(choice, note)
         self._dtype: torch.dtype = getattr(torch, choice.dtype)
         self._own = ""
-        # Of each root why it is left alone, empty where it is not.
+        # The reason why a root is left alone; empty where it is not.
         self._reasons: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
 
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,7 +61,7 @@ class Autocast(MadeChoice[AutocastChoice]):
 
     @contextlib.contextmanager
     def _watching(self, root: str) -> Iterator[None]:
-        """Watch for autocast inside of a root's call: that is the script's, and ours would change nothing."""
+        """Watch for the script's own autocast inside of a root's call, under which ours would change nothing."""
 
         def saw(own: torch.autocast) -> None:
             # Parts of a model that stay in float32 switch it off.
@@ -96,7 +96,7 @@ class Autocast(MadeChoice[AutocastChoice]):
 
 
 class _Entering:
-    """Tells of each autocast that is entered, in the thread that asked; torch's class is patched meanwhile."""
+    """Tells the thread that asked of each autocast that it enters; torch's class is patched meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # calls in several threads overlap
