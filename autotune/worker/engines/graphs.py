@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -22,9 +22,8 @@ _MOST_PENDING = 256
 class Graph:
     """One compiled graph of the script.
 
-    ``slot`` is its place in a training call: Dynamo frame, and ordinal among the graphs that one call compiled for
-    that frame (a block with a graph break inside is one frame, compiled for each instance). Graphs of one slot are
-    variants of each other, for other shapes.
+    ``slot`` is its place in a training call: the Dynamo frame, and the ordinal among the graphs that one call compiled
+    for that frame, such as one for each instance of a block. Graphs of one slot are variants for other shapes.
     """
 
     slot: tuple[str, int]
@@ -70,27 +69,16 @@ class Graph:
 
     @cached_property
     def varying_outputs(self) -> list[tuple[int, int]]:
-        """Of what the forward returns the dimensions whose sizes are symbols: (which output, which dimension)."""
-        values = [value_of(node) if isinstance(node, fx.Node) else None for node in self.joint.outputs]
-        return [
-            (place, dimension)
-            for place, value in enumerate(values[: self.joint.num_forward_outputs])
-            if isinstance(value, torch.Tensor)
-            for dimension, size in enumerate(value.shape)
-            if isinstance(size, torch.SymInt)
-        ]
+        """Return the outputs of the forward with symbols as sizes: (which output, which dimension)."""
+        outputs = self.joint.outputs[: self.joint.num_forward_outputs]
+        values = [value_of(node) if isinstance(node, fx.Node) else None for node in outputs]
+        return [(place, dimension) for place, value in enumerate(values) for dimension, _ in _symbols(value)]
 
     @cached_property
     def varying_sizes(self) -> set[tuple[int, int]]:
-        """The sizes that were traced as symbols in what the forward takes: the value, and which dimension it is of."""
-        values: list[Any] = [value_of(node) for node in self.joint.nodes.values() if node.op == "placeholder"]
-        shapes: list[Sequence[Any]] = [value.shape for value in values if isinstance(value, torch.Tensor)]
-        return {
-            (traced_size(size), dimension)
-            for shape in shapes
-            for dimension, size in enumerate(shape)
-            if isinstance(size, torch.SymInt)
-        }
+        """Return the sizes that were traced as symbols in what the forward takes: (the value, which dimension)."""
+        inputs = [value_of(node) for node in self.joint.nodes.values() if node.op == "placeholder"]
+        return {(traced_size(size), dimension) for value in inputs for dimension, size in _symbols(value)}
 
     def switch(self, pair: Pair) -> None:
         """Run this pair from the next forward on."""
@@ -100,7 +88,7 @@ class Graph:
             self.runtime_saved_inputs[:] = pair.saved_inputs
 
     def remember(self, pair: Pair, results: Sequence[Any]) -> None:
-        """Take note of a forward that this pair has run, for its backward."""
+        """Note a forward that this pair has run, for its backward."""
         mark = pair.mark_of_forward(results)
         if mark is None:
             self.unmarked += 1
@@ -110,7 +98,7 @@ class Graph:
             self.pending[mark] = pair
 
     def pair_of(self, arguments: Sequence[Any]) -> Pair:
-        """The pair whose forward saved what a backward is given; the current one where that cannot be told."""
+        """Return the pair whose forward saved what a backward is given; the current one where that cannot be told."""
         for pair in dict.fromkeys([self.current, *self.pending.values()]):
             mark = pair.mark_of_backward(arguments)
             if mark is not None and self.pending.get(mark) is pair:
@@ -119,6 +107,13 @@ class Graph:
         if self.current.mark is None:
             self.unmarked = max(0, self.unmarked - 1)
         return self.current
+
+
+def _symbols(value: Any) -> Iterator[tuple[int, torch.SymInt]]:
+    """Yield the dimensions of a tensor whose sizes are symbols, with these sizes."""
+    for dimension, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
+        if isinstance(size, torch.SymInt):
+            yield dimension, size
 
 
 class Observer:

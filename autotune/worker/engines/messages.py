@@ -22,7 +22,7 @@ _WRITING_METHODS = {*_LEVELS, "log", "warn", "fatal", "warning_advice"}
 
 
 def put_off_messages() -> None:
-    """Have Dynamo put them off from now on, in this thread; nothing where its classes are not those known here."""
+    """Have Dynamo put off messages in this thread from now on; nothing where its classes are not those known here."""
     from torch._dynamo import config
 
     if hasattr(config, "reorderable_logging_functions") and _dynamo_puts_off():
@@ -34,7 +34,7 @@ def put_off_messages() -> None:
 
 @functools.cache
 def _dynamo_puts_off() -> bool:
-    """Have Dynamo's classes put off what it is set to put off, in this process; whether they are those known here."""
+    """Have Dynamo's classes put off messages in this process; return whether the classes are those known here."""
     from torch._dynamo.variables import ConstantVariable, misc
 
     function, logger = (getattr(misc, name, None) for name in ("DebuggingVariable", "LoggingLoggerVariable"))
@@ -84,7 +84,7 @@ class _CannotBePutOffError(Exception):
 
 
 def _given(tx: Any, value: Any) -> Any:
-    """An argument as it is handed over later: tensors without their history, which would change the graph."""
+    """Return an argument to hand over later: tensors without their history, which would change the graph."""
     from torch._dynamo.variables import ConstantVariable, TensorVariable
     from torch._dynamo.variables.misc import StringFormatVariable
 
@@ -101,7 +101,6 @@ def _given(tx: Any, value: Any) -> Any:
 
 @functools.cache
 def _variable() -> type[Any]:
-    """The class of what stands for a message in Dynamo."""
     from torch._dynamo.variables.base import VariableTracker
 
     class Message(VariableTracker):

@@ -43,7 +43,7 @@ class _Running:
 
 
 def in_root(call: Callable[..., Any]) -> Callable[..., Any]:
-    """Give the call of a root in which the functions run outside of graphs."""
+    """Return the call of a root in which the functions run outside of graphs."""
     from torch._dynamo.eval_frame import skip_code
 
     def root(*arguments: Any, **keywords: Any) -> Any:
@@ -59,12 +59,9 @@ def in_root(call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def keep_untraced(made: Callable[[list[torch.Tensor]], None]) -> None:
-    """Have the functions of the libraries that the process has imported run outside of the graphs of roots from now on.
+    """Have the functions of libraries imported so far run outside of the graphs of roots: Dynamo breaks them there.
 
-    Dynamo breaks such a graph at their calls. Where this version of a library has no such function, nothing is done.
-
-    Args:
-        made: called with the tensors that a call has given.
+    Functions that this version of a library lacks are left out. ``made`` is called with the tensors that a call gives.
     """
     for name, functions in _FUNCTIONS.items():
         module = sys.modules.get(name)
@@ -84,8 +81,7 @@ def _untraced(function: Callable[..., Any], made: Callable[[list[torch.Tensor]],
         made([leaf for leaf in tree_leaves(result) if isinstance(leaf, torch.Tensor)])
         return result
 
-    disable: Callable[..., Callable[..., Any]] = torch._dynamo.disable
-    outside = disable(run, reason="autotune: it decides otherwise while it is traced")
+    outside = torch._dynamo.disable(run, reason="autotune: it decides otherwise while it is traced")
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
