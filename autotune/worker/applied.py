@@ -49,10 +49,7 @@ class AppliedConfiguration:
     def problem(self) -> Fallback | InvalidPlan | None:
         """Return why what ran is not what was asked for; None if it is. To be asked after a training step."""
         problem = self.engine.problem() if self.engine is not None else None
-        if problem is None:
-            return self._written.problem() or self.choices.problem()
-        cls: type[Fallback | InvalidPlan] = InvalidPlan if problem.kind == "invalid_plan" else Fallback
-        return cls(cause=problem.cause, advice=problem.advice)
+        return problem or self._written.problem() or self.choices.problem()
 
     def occurrences(self) -> dict[str, int]:
         """Count the occurrences that each plan recomputes, as in ``Fingerprint``; to be asked after a training step."""

@@ -239,7 +239,7 @@ class Conductor:
         """Return what to call the exception: the script's own, or one of the engine that it cannot run under."""
         engine = self._applied.engine
         if engine is not None and engine.active and engine.raised(error):
-            engine.refuse(f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500])
+            engine.refusal = f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500]
             refused = self._applied.problem()
             assert refused is not None
             return refused

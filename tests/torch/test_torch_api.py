@@ -543,7 +543,7 @@ def test_inductor_reads_from_a_variable_whether_casts_are_kept() -> None:
 
 
 def test_inductor_knows_what_a_search_for_kernels_is_called() -> None:
-    """worker/engines/kernel_search.py switches it off in trials: else each of them takes minutes to compile."""
+    """worker/engines/inductor.py switches it off in trials: else each of them takes minutes to compile."""
     import torch._inductor.config
 
     modes = torch._inductor.list_mode_options()

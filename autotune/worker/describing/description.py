@@ -31,7 +31,7 @@ from ...records.facts import (
 from ...records.graph import ActivationGraph, Calibration, StepTrace
 from ...records.measurement import Measurement, MemorySplit
 from ...records.outcome import Fallback, Measured, Outcome, OutOfMemory
-from ..engines.port import Engine
+from ..engines.port import Engine, NothingRan
 from ..environment import describe_environment
 from ..hooks import batch_size, training_libraries
 from ..hooks.hooked_script import HookedScript
@@ -168,8 +168,8 @@ class Description(ABC):
             return self._facts(PlanTable((), {}), failure)
         if failure is None and problem is not None:
             # What was not captured yet is no fault of the script's.
-            is_early = script_is_over and problem.is_early
-            failure = Fallback(SCRIPT_OVER, advice="") if is_early else Fallback(problem.cause, advice=problem.advice)
+            is_early = script_is_over and isinstance(problem, NothingRan)
+            failure = Fallback(SCRIPT_OVER) if is_early else Fallback(problem.cause, advice=problem.advice)
         try:
             observed, _ = self._batch_control()
             table = self.plan_table(list(self._script.roots.modules()), observed)

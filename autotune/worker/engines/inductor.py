@@ -14,17 +14,21 @@ from typing import Any, Literal
 import torch
 from torch import fx
 
+from ...records.outcome import Fallback
 from ..device import uses_cuda
 from ..plans.joint import ancestors
-from .kernel_search import switched_off
 from .plan_engine import PlanEngine
-from .port import Problem
 
 _NOTE = (
     "plans under engine inductor: savings are on top of what Inductor recomputes by itself; times are those of single "
     "operators, which Inductor fuses: upper bounds; a cluster can have another id than under engine aot, as Inductor "
     "takes operators apart (a dropout's mask is native_dropout+[mask])"
 )
+
+# Of torch._inductor.config, what has Inductor search for kernels: it compiles and times some dozens for each operator,
+# in minutes. Discovery, trials and proofs leave it out; rounds and what is launched have it. Not every version of torch
+# needs each of them.
+_SEARCHES = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 
 Run = Literal["compiled", "compiled unseen", "interpreted"]
 
@@ -48,9 +52,10 @@ class InductorEngine(PlanEngine):
         return (_NOTE,)
 
     def backend(self, block: str = "") -> Any:
-        """A Dynamo backend that partitions by the current plans."""
+        """Return a Dynamo backend that partitions by the current plans."""
 
         def backend(module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Any:
+            from torch._dynamo.exc import RestartAnalysis
             from torch._inductor.compile_fx import compile_fx
 
             if self._describing:
@@ -65,7 +70,10 @@ class InductorEngine(PlanEngine):
                     compiled: Any = compile_fx(module, inputs, config_patches=patches, **keywords)
                 except Exception as error:
                     del self.graphs[own:]
-                    self._note_failure(error)
+                    # After a restart Dynamo traces again; it has not given up.
+                    if not isinstance(error, RestartAnalysis):
+                        cause = f"Inductor could not compile a graph: {type(error).__name__}: {error}"
+                        self.failures.append(Fallback(cause, advice="--engine aot applies plans without a compiler."))
                     raise
             graphs = () if self._describing else tuple(self.graphs[own:])
 
@@ -79,7 +87,7 @@ class InductorEngine(PlanEngine):
         return backend
 
     def _interpret(self, module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Callable[..., Any]:
-        """In the place of Inductor's code generation; what that gives is kept, to hold simulated memory against it."""
+        """Run a graph node by node; keep the code that Inductor generates, to compare simulated memory with it."""
         from torch._inductor.compile_fx import compile_fx_inner
         from torch._subclasses.fake_tensor import unset_fake_temporarily
 
@@ -100,30 +108,62 @@ class InductorEngine(PlanEngine):
         return run
 
     def _without_search(self) -> dict[str, bool]:
-        off = {} if self.leave_out_search is None else switched_off()
-        if off and self.leave_out_search is not None:
+        if self.leave_out_search is None:
+            return {}
+        off = _switched_off()
+        if off:
             self.leave_out_search()
         return off
 
-    def _note_failure(self, error: Exception) -> None:
-        from torch._dynamo.exc import RestartAnalysis
 
-        # Dynamo traces again then; it has not given up.
-        if not isinstance(error, RestartAnalysis):
-            cause = f"Inductor could not compile a graph: {type(error).__name__}: {error}"
-            self.failures.append(Problem("fallback", cause, "--engine aot applies plans without a compiler."))
+def _switched_off() -> dict[str, bool]:
+    """Return what of Inductor's configuration is to be off so that nothing is searched; empty where nothing is on."""
+    from torch._inductor import config
+
+    return {name: False for name in _SEARCHES if getattr(config, name, False)}
+
+
+def without_kernel_search(keywords: dict[str, Any]) -> dict[str, Any]:
+    """Return these keywords of ``torch.compile``, or a copy without the search if they ask for it; CUDA graphs stay."""
+    import torch._inductor
+
+    mode, options = keywords.get("mode"), keywords.get("options")
+    try:
+        meant = torch._inductor.list_mode_options(mode) if mode else {}
+    except RuntimeError:
+        return keywords  # no such mode: torch itself says so
+    if mode and options:
+        return keywords  # and that these do not go together
+    meant = {name.replace("-", "_"): value for name, value in {**meant, **(options or {})}.items()}
+    off = _switched_off() | {name: False for name in _SEARCHES if meant.get(name)}
+    return {**keywords, "mode": None, "options": meant | off} if off else keywords
 
 
 def make_partitioner(engine: PlanEngine, run: Run, block: str = "") -> Any:
-    """An engine's partitioner in the form that Inductor's configuration takes.
+    """Return an engine's partitioner in the form that Inductor's configuration takes.
 
-    It runs ``compiled unseen`` where the script has it compiled, and nobody is told when it runs.
+    Graphs run ``compiled unseen`` where the script has them compiled, and nobody is told when they run.
     """
     from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
     class PlannedPartitioner(CustomPartitionerFn):
+        """Inductor's own partitioner as long as there is no plan; with plans, its decision and the plans on top."""
+
         def __call__(self, gm: Any, joint_inputs: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-            return _partition(engine, run, block, gm, joint_inputs, **keywords)
+            from torch._functorch.partitioners import min_cut_rematerialization_partition as inductors_own
+
+            graph = None
+            if joint_inputs:
+                number, indices = keywords["num_fwd_outputs"], keywords.get("static_lifetime_input_indices")
+                _merge_equal_nodes(gm, number)
+                is_compiled = run != "interpreted"
+                graph = engine.add_graph(gm, number, indices, inductors_own, block, is_compiled=is_compiled)
+            if graph is not None:
+                graph.is_unseen = run == "compiled unseen"
+                graph.reset_counts()
+                if not graph.is_fixed or graph.compiled is not graph.joint.unplanned:
+                    return graph.compiled.forward, graph.compiled.backward
+            return inductors_own(gm, joint_inputs, **keywords)
 
         def __deepcopy__(self, memo: Any) -> PlannedPartitioner:
             # Inductor copies its configuration; a copied engine would never hear of the graphs.
@@ -139,29 +179,6 @@ def make_partitioner(engine: PlanEngine, run: Run, block: str = "") -> Any:
             return str, (str(self.uuid()),)
 
     return PlannedPartitioner()
-
-
-def _partition(
-    engine: PlanEngine, run: Run, block: str, joint: fx.GraphModule, joint_inputs: Any, **keywords: Any
-) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """Inductor's own partitioner as long as there is no plan; with plans, its decision and the plans on top."""
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
-
-    graph = None
-    if joint_inputs:
-        _merge_equal_nodes(joint, keywords["num_fwd_outputs"])
-        indices = keywords.get("static_lifetime_input_indices")
-        number = keywords["num_fwd_outputs"]
-        is_compiled = run != "interpreted"
-        graph = engine.add_graph(
-            joint, number, indices, min_cut_rematerialization_partition, block, is_compiled=is_compiled
-        )
-    if graph is not None:
-        graph.is_unseen = run == "compiled unseen"
-        graph.reset_counts()
-        if not graph.is_fixed or graph.compiled is not graph.joint.unplanned:
-            return graph.compiled.forward, graph.compiled.backward
-    return min_cut_rematerialization_partition(joint, joint_inputs, **keywords)
 
 
 def _merge_equal_nodes(joint: fx.GraphModule, num_forward_outputs: int) -> None:

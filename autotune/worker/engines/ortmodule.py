@@ -21,11 +21,11 @@ from torch import nn
 
 from ...records.chosen import choice_settings
 from ...records.configuration import Configuration
-from ...records.outcome import OutOfMemory
+from ...records.outcome import Fallback, InvalidPlan, OutOfMemory
 from ...records.plan import Plan, dump_mem_opt
 from ..failure import failure_of
 from .ortmodule_compat import import_ortmodule
-from .ortmodule_plans import Builds, Opportunities
+from .ortmodule_plans import Builds, Opportunities, key_of
 from .port import Engine, Problem
 
 _BATCHES_ONLY = "--engine eager searches batch sizes only; --engine aot has plans of its own."
@@ -38,8 +38,7 @@ class Wrapped:
     """A root and the ORTModule around it, which holds it as long as the script's process lives.
 
     ``module``, an ORTModule, is None where it could not be made; the root then runs as the script wrote it, and
-    ``failure`` says why. ``builds`` watches ONNX Runtime build its graphs; with ``own_seeds`` each Dropout of theirs
-    draws its masks by itself.
+    ``failure`` says why. ``builds`` watches ONNX Runtime build its graphs; for ``own_seeds`` see ``Builds``.
     """
 
     def __init__(self, root: nn.Module, module: Any, failure: str = "", *, own_seeds: bool = False) -> None:
@@ -51,7 +50,7 @@ class Wrapped:
         self.builds = None if manager is None else Builds(manager, own_seeds=own_seeds)
 
     def call(self, *arguments: Any, **keywords: Any) -> Any:
-        """In the place of the root's own call."""
+        """Call the ORTModule in the place of the root."""
         # ORTModule calls the root to export it; one inside of a wrapper of the script's leads back here then.
         if self.module is None or self._is_inside:
             return self.root._call_impl(*arguments, **keywords)
@@ -59,10 +58,12 @@ class Wrapped:
         try:
             return self.module(*arguments, **keywords)
         except Exception as error:
-            if self.opportunities is not None or _is_out_of_memory(error):
+            if self.opportunities is not None:
+                raise
+            if isinstance(failure_of(error, phase="forward", limit_bytes=None), OutOfMemory):
                 raise
             # It could not be exported or built: the script goes on, and `problem` reports it.
-            self.module, self.failure = None, f"ORTModule cannot run {_name(self.root)}: {_told(error)}"
+            self.module, self.failure = None, f"ORTModule cannot run {type(self.root).__name__}: {_told(error)}"
             return self.root._call_impl(*arguments, **keywords)
         finally:
             self._is_inside = False
@@ -100,12 +101,12 @@ class OrtModuleEngine(Engine):
                 options = ortmodule.DebugOptions(log_level=ortmodule.LogLevel.ERROR)
                 wrapped = Wrapped(root, ortmodule.ORTModule(root, options), own_seeds=self.proves)
         except Exception as error:
-            wrapped = Wrapped(root, None, f"ORTModule cannot wrap {_name(root)}: {_told(error)}")
+            wrapped = Wrapped(root, None, f"ORTModule cannot wrap {type(root).__name__}: {_told(error)}")
         self.wrapped.append(wrapped)
         return wrapped.call
 
     def _settings(self) -> dict[str, str]:
-        """The environment variables that ORTModule reads as it is made."""
+        """Return the environment variables that ORTModule reads as it is made."""
         settings = {
             "ORTMODULE_FALLBACK_POLICY": "FALLBACK_DISABLE",
             "ORTMODULE_MEMORY_OPT_LEVEL": str(self.configuration.level),
@@ -116,11 +117,11 @@ class OrtModuleEngine(Engine):
         return settings
 
     def _wanted(self) -> tuple[Plan, ...]:
-        """The plans that recompute something. A count of 0 is none: ONNX Runtime 1.19 makes all but one of it."""
+        # Of a count of 0, ONNX Runtime 1.19 makes all but one occurrence.
         return tuple(plan for plan in self.configuration.plans if plan.strategy and plan.count)
 
     def _plans_file(self) -> str:
-        """The current plans as a file; read again at every build, so it stays as long as the engine does."""
+        """Write the current plans to a file; it is read at every build, so it stays as long as the engine does."""
         if self._config is None:
             number, self._config = tempfile.mkstemp(prefix="mem_opt-", suffix=".json")
             with os.fdopen(number, "w", encoding="utf-8") as file:
@@ -140,64 +141,56 @@ class OrtModuleEngine(Engine):
         """Always: ONNX Runtime fuses operators, and in another order where its Memory Optimizer is on."""
         return True
 
-    def raised(self, error: BaseException) -> bool:
-        """Never: what ORTModule cannot export runs as the script wrote it."""
-        del error
-        return False
+    @property
+    def opportunities(self) -> list[Opportunities]:
+        """Return what the graphs that run are like."""
+        return [wrapped.opportunities for wrapped in self.wrapped if wrapped.opportunities is not None]
 
     def problem(self) -> Problem | None:
         """Say why what ran is not the current configuration, or None; to be asked after a training step."""
         if not self.active:
             return None
-        failure = self._refusal or next((wrapped.failure for wrapped in self.wrapped if wrapped.failure), "")
+        failure = self.refusal or next((wrapped.failure for wrapped in self.wrapped if wrapped.failure), "")
         if failure:
-            return Problem("fallback", failure, _BATCHES_ONLY)
-        ran = [wrapped.opportunities for wrapped in self.wrapped if wrapped.opportunities is not None]
-        if not ran:
-            foreign = f" ({'; '.join(self._foreign)})" if self._foreign else ""
-            return Problem("fallback", f"no root ran in ONNX Runtime{foreign}", _BATCHES_ONLY)
-        if self.configuration.level:
-            return self._level_problem(ran)
-        return self._plan_problem(ran)
+            return Fallback(failure, advice=_BATCHES_ONLY)
+        if not self.opportunities:
+            foreign = f" ({'; '.join(self.foreign)})" if self.foreign else ""
+            return Fallback(f"no root ran in ONNX Runtime{foreign}", advice=_BATCHES_ONLY)
+        level = self.configuration.level
+        if level and self.configuration.plans:
+            cause = f"ONNX Runtime reads plans at level 0 only, and level {level} was asked for with plans"
+            return InvalidPlan(cause, advice=_LISTS_PLANS)
+        if level and not any(found.applied for found in self.opportunities):
+            return Fallback(f"ONNX Runtime found no layers to recompute at level {level}", advice=_LISTS_PLANS)
+        return None if level else self._plan_problem()
 
     def occurrences(self) -> Counter[tuple[str, int]]:
         """Return how often ONNX Runtime found each cluster, by its id and the strategy that applies to it."""
-        ran = [wrapped.opportunities for wrapped in self.wrapped if wrapped.opportunities is not None]
-        return sum((found.frequencies for found in ran), Counter())
+        return sum((found.frequencies for found in self.opportunities), Counter())
 
-    def _level_problem(self, ran: list[Opportunities]) -> Problem | None:
-        level = self.configuration.level
-        if self.configuration.plans:
-            cause = f"ONNX Runtime reads plans at level 0 only, and level {level} was asked for with plans"
-            return Problem("invalid_plan", cause, _LISTS_PLANS)
-        if not any(found.applied for found in ran):
-            return Problem("fallback", f"ONNX Runtime found no layers to recompute at level {level}", _LISTS_PLANS)
-        return None
-
-    def _plan_problem(self, ran: list[Opportunities]) -> Problem | None:
-        """ONNX Runtime passes over plans that it does not know, so they are looked up; then whether they are on."""
-        wanted = self._wanted()
-        known = {key for found in ran for key in found.known}
-        unknown = [plan for plan in wanted if _key(plan) not in known]
+    def _plan_problem(self) -> Problem | None:
+        """Look up the plans, as ONNX Runtime passes over those that it does not know; then say which are not on."""
+        wanted = {key_of(plan): plan for plan in self._wanted()}
+        known = {key for found in self.opportunities for key in found.known}
+        unknown = [key for key in wanted if key not in known]
         if unknown:
-            asked = ", ".join(f"{plan.cluster_id}:{plan.strategy}" for plan in unknown)
-            has = ", ".join(sorted(f"{cluster_id}:{strategy}" for cluster_id, strategy in known)) or "none"
-            return Problem("invalid_plan", f"the script has no cluster {asked}; it has {has}", _LISTS_PLANS)
-        frequencies = sum((found.frequencies for found in ran), Counter())
-        parts = [plan for plan in wanted if 0 < plan.count < frequencies[_key(plan)]]
+            has = ", ".join(sorted(map(_written, known))) or "none"
+            cause = f"the script has no cluster {', '.join(map(_written, unknown))}; it has {has}"
+            return InvalidPlan(cause, advice=_LISTS_PLANS)
+        frequencies = self.occurrences()
+        parts = [str(plan) for key, plan in wanted.items() if 0 < plan.count < frequencies[key]]
         if parts:
-            cause = f"ONNX Runtime applies a plan to all occurrences, whatever its count: {' '.join(map(str, parts))}"
-            return Problem("invalid_plan", cause, "Give -1 as the count, or leave the plan out.")
-        applied = {key for found in ran for key in found.applied}
-        off = [plan for plan in wanted if _key(plan) not in applied]
+            cause = f"ONNX Runtime applies a plan to all occurrences, whatever its count: {' '.join(parts)}"
+            return InvalidPlan(cause, advice="Give -1 as the count, or leave the plan out.")
+        applied = {key for found in self.opportunities for key in found.applied}
+        off = [str(plan) for key, plan in wanted.items() if key not in applied]
         if off:
-            cause = f"ONNX Runtime did not apply {' '.join(map(str, off))}"
-            return Problem("fallback", cause, "Its other plans can be searched; together some exclude each other.")
-        extra = applied - {_key(plan) for plan in wanted}
+            cause = f"ONNX Runtime did not apply {' '.join(off)}"
+            return Fallback(cause, advice="Its other plans can be searched; together some exclude each other.")
+        extra = applied - wanted.keys()
         if extra:
-            names = " ".join(f"{cluster_id}:{strategy}" for cluster_id, strategy in sorted(extra))
-            cause = f"ONNX Runtime applied plans that were not asked for: {names}"
-            return Problem("fallback", cause, "Is ORTMODULE_MEMORY_OPT_CONFIG set by the script itself?")
+            cause = f"ONNX Runtime applied plans that were not asked for: {' '.join(map(_written, sorted(extra)))}"
+            return Fallback(cause, advice="Is ORTMODULE_MEMORY_OPT_CONFIG set by the script itself?")
         return None
 
 
@@ -208,33 +201,22 @@ def _remove(path: str, process: int) -> None:
             Path(path).unlink()
 
 
-def _key(plan: Plan) -> tuple[str, int]:
-    return plan.cluster_id, plan.strategy
+def _written(key: tuple[str, int]) -> str:
+    return f"{key[0]}:{key[1]}"
 
 
 @contextmanager
 def _variables(settings: Mapping[str, str]) -> Iterator[None]:
     """Set environment variables for as long as ORTModule reads them; the script's own are left as they were."""
-    names = [*settings, "ORTMODULE_MEMORY_OPT_CONFIG"]
-    before = {name: os.environ.get(name) for name in names}
-    os.environ.pop("ORTMODULE_MEMORY_OPT_CONFIG", None)
+    names = {*settings, "ORTMODULE_MEMORY_OPT_CONFIG"}
+    before = {name: os.environ.pop(name) for name in names if name in os.environ}
     os.environ.update(settings)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    return isinstance(failure_of(error, phase="forward", limit_bytes=None), OutOfMemory)
-
-
-def _name(root: nn.Module) -> str:
-    return type(root).__name__
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(before)
 
 
 def _told(error: BaseException) -> str:

@@ -1,9 +1,9 @@
 """Repairs that ONNX Runtime Training 1.19.2 needs to run on a torch that is newer than itself.
 
-ORTModule was written against torch 2.3 and gets no more releases. Each repair says what it mends and since which torch
-it is needed. All of them are seen to work together on the releases in ``_TORCH``, and others are refused. A repair
-that no longer fits would show as wrong gradients at worst. Nothing of the script's own is changed: where a function of
-torch has to behave differently, it does so during ORTModule's export only.
+ORTModule was written against torch 2.3 and gets no more releases. The docstring of each repair says what it mends and
+since which torch it is needed. The repairs were seen to work together on the releases in ``_TORCH``. Others are
+refused, since a repair that no longer fits could give wrong gradients. Nothing of the script's own is changed: where a
+function of torch has to behave differently, it does so during ORTModule's export only.
 """
 
 from __future__ import annotations
@@ -12,8 +12,6 @@ import functools
 import importlib
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -22,16 +20,6 @@ import torch
 _ONNXRUNTIME = "1.19.2"
 _TORCH = ("2.13",)
 _EXPORTER = "torch.onnx._internal.torchscript_exporter"
-
-
-@dataclass(frozen=True)
-class Repair:
-    """``what`` is mended, needed since torch ``since``; ``apply`` does it, before or after ORTModule is imported."""
-
-    what: str
-    since: str
-    when: str
-    apply: Callable[[], None]
 
 
 def refusal(torch_version: str, onnxruntime_version: str) -> str:
@@ -45,7 +33,7 @@ def refusal(torch_version: str, onnxruntime_version: str) -> str:
 
 
 def import_ortmodule() -> ModuleType:
-    """Give ``onnxruntime.training.ortmodule``, repaired.
+    """Import ``onnxruntime.training.ortmodule``, repaired.
 
     Raises:
         ImportError: it is not installed, is another release, or runs on a torch that it was not seen to work on.
@@ -57,31 +45,25 @@ def import_ortmodule() -> ModuleType:
     reason = refusal(str(torch.__version__), onnxruntime.__version__)
     if reason:
         raise ImportError(reason)
-    for repair in REPAIRS:
-        if repair.when == "before":
-            repair.apply()
+    for repair in REPAIRS_BEFORE_IMPORT:
+        repair()
     ortmodule = importlib.import_module("onnxruntime.training.ortmodule")
-    for repair in REPAIRS:
-        if repair.when == "after":
-            repair.apply()
+    for repair in REPAIRS_AFTER_IMPORT:
+        repair()
     return ortmodule
 
 
 def _moved_modules() -> None:
-    for leaf in ("jit_utils", "registration", "onnx_proto_utils"):
-        _alias(f"torch.onnx._internal.{leaf}", f"{_EXPORTER}.{leaf}")
-    for leaf in ("_type_utils", "_globals"):
-        _alias(f"torch.onnx.{leaf}", f"{_EXPORTER}.{leaf}")
-
-
-def _alias(old: str, new: str) -> None:
-    """Let a module be imported by the name that it had."""
-    module = sys.modules[old] = importlib.import_module(new)
-    parent, _, leaf = old.rpartition(".")
-    setattr(importlib.import_module(parent), leaf, module)
+    """Since torch 2.9: give modules of the TorchScript exporter the names from before they were moved."""
+    internal = ("_internal.jit_utils", "_internal.registration", "_internal.onnx_proto_utils")
+    for name in (*internal, "_type_utils", "_globals"):
+        parent, _, leaf = f"torch.onnx.{name}".rpartition(".")
+        module = sys.modules[f"{parent}.{leaf}"] = importlib.import_module(f"{_EXPORTER}.{leaf}")
+        setattr(importlib.import_module(parent), leaf, module)
 
 
 def _private_names() -> None:
+    """Since torch 2.9: have the modules left in the old places pass on underscored functions too."""
     leaves = ["symbolic_helper", "utils", *(f"symbolic_opset{version}" for version in range(7, 21))]
     for leaf in leaves:
         public, real = (importlib.import_module(f"{package}.{leaf}") for package in ("torch.onnx", _EXPORTER))
@@ -91,6 +73,7 @@ def _private_names() -> None:
 
 
 def _torchscript_export() -> None:
+    """Since torch 2.9: have ORTModule export by TorchScript; the default became the Dynamo exporter."""
     export = torch.onnx.export
     # One list with one flag: whether ORTModule is exporting at this moment.
     exporting = importlib.import_module("onnxruntime.training.ortmodule").ORTMODULE_ONNX_EXPORT_CONTEXT
@@ -105,6 +88,7 @@ def _torchscript_export() -> None:
 
 
 def _no_interop_extension() -> None:
+    """Since torch 2.12: leave out the extension for custom autograd functions, which does not compile."""
     name = "onnxruntime.training.ortmodule.torch_cpp_extensions.torch_interop_utils"
     # Imported even where the feature is off, and then not used.
     sys.modules[name] = ModuleType(name)
@@ -112,6 +96,7 @@ def _no_interop_extension() -> None:
 
 
 def _sparse_optimizers_can_be_off() -> None:
+    """Since torch 1.13: let compute and embedding sparse optimizer be off, which raises TypeError otherwise."""
     manager: Any = importlib.import_module("onnxruntime.training.ortmodule._graph_transition_manager")
     cls = manager.GraphTransitionManager
     add_hooks = cls._add_check_label_sparsity_hook
@@ -119,6 +104,7 @@ def _sparse_optimizers_can_be_off() -> None:
 
 
 def _no_nvtx() -> None:
+    """Since torch 1.13: leave out the calls of NVTX, which CPU builds of torch refuse."""
     if torch.version.cuda is not None:
         return
     profiling: Any = importlib.import_module("onnxruntime.training.utils.torch_profile_utils")
@@ -126,30 +112,9 @@ def _no_nvtx() -> None:
     profiling.torch_nvtx_range_pop = lambda: None
 
 
-REPAIRS: tuple[Repair, ...] = (
-    Repair("modules of the TorchScript exporter that were moved", "2.9", "before", _moved_modules),
-    Repair(
-        "their underscored functions, which the modules left in their places do not pass on",
-        "2.9",
-        "before",
-        _private_names,
-    ),
-    Repair(
-        "the extension for custom autograd functions, which does not compile: they are off",
-        "2.12",
-        "before",
-        _no_interop_extension,
-    ),
-    Repair("torch.onnx.export, whose default became the Dynamo exporter", "2.9", "after", _torchscript_export),
-    Repair(
-        "the switches of compute and embedding sparse optimizer, which raise TypeError when one is off",
-        "1.13",
-        "after",
-        _sparse_optimizers_can_be_off,
-    ),
-    Repair("calls of NVTX, which CPU builds of torch refuse", "1.13", "after", _no_nvtx),
-)
-"""In the order in which they are applied."""
+# In the order in which they are applied, around the import of ORTModule.
+REPAIRS_BEFORE_IMPORT = (_moved_modules, _private_names, _no_interop_extension)
+REPAIRS_AFTER_IMPORT = (_torchscript_export, _sparse_optimizers_can_be_off, _no_nvtx)
 
 
 def try_one_step() -> None:

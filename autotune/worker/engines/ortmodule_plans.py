@@ -23,10 +23,7 @@ from ...records.plan import Plan, parse_plan
 
 @dataclass(frozen=True)
 class Opportunity:
-    """A row of the inspector's table; several plans save this together, none of them alone.
-
-    ``saving`` is in bytes, an expression of the sizes in ``Opportunities.sizes``.
-    """
+    """A row of the inspector's table: plans that save ``saving`` bytes, an expression of sizes, only together."""
 
     plans: tuple[Plan, ...]
     frequency: int
@@ -35,7 +32,7 @@ class Opportunity:
 
 @dataclass(frozen=True)
 class Opportunities:
-    """The plans that one graph offers, and those of them that are on; keys are (cluster id, strategy).
+    """The plans that one graph offers, and those of them that are on; keys are those of ``key_of``.
 
     ``sizes`` are the values of the symbols, which ORTModule names after a root's inputs: ``input_ids_dim0``.
     ``planned`` are the plans that ONNX Runtime meant to apply, ``recomputed`` the operators that run again.
@@ -50,18 +47,17 @@ class Opportunities:
 
     @property
     def known(self) -> frozenset[tuple[str, int]]:
-        """The keys of every plan that there is."""
-        return frozenset((plan.cluster_id, plan.strategy) for row in self.rows for plan in row.plans)
+        """Return the keys of every plan that there is."""
+        return frozenset(key_of(plan) for row in self.rows for plan in row.plans)
 
     @property
     def frequencies(self) -> Counter[tuple[str, int]]:
         """Return how often each plan can be applied, as far as it saves something by itself."""
-        single = (row for row in self.rows if len(row.plans) == 1)
-        return Counter({(row.plans[0].cluster_id, row.plans[0].strategy): row.frequency for row in single})
+        return Counter({key_of(row.plans[0]): row.frequency for row in self.rows if len(row.plans) == 1})
 
     @property
     def applied(self) -> frozenset[tuple[str, int]]:
-        """The keys of plans that were planned, and whose operators do run again."""
+        """Return the keys of plans that were planned, and whose operators do run again."""
         return frozenset(key for key in self.planned if Counter(key[0].split("+")[:-1]) <= self.recomputed)
 
 
@@ -75,24 +71,27 @@ class Builds:
     def __init__(self, manager: Any, *, own_seeds: bool = False) -> None:
         self.number = 0
         self.last: Opportunities | None = None
-        self._manager = manager
         self._own_seeds = own_seeds
         self._planned: frozenset[tuple[str, int]] = frozenset()
         self._alternatives: tuple[frozenset[tuple[str, int]], ...] = ()
         self._path: Path | None = None
-        self._find = manager._runtime_inspector.memory_ob.find_memory_optimization_opportunity
+        self._observer = manager._runtime_inspector.memory_ob
+        self._find = self._observer.find_memory_optimization_opportunity
         self._configure = manager._get_session_config
         self._create = manager._create_execution_agent
         self._initialize = manager._initialize_graph_builder
-        manager._runtime_inspector.memory_ob.find_memory_optimization_opportunity = self._find_opportunities
+        self._observer.find_memory_optimization_opportunity = self._find_opportunities
         manager._get_session_config = self._get_session_config
         manager._create_execution_agent = self._create_execution_agent
         manager._initialize_graph_builder = self._initialize_graph_builder
 
     def _initialize_graph_builder(self, exported: Any) -> None:
-        """Before a graph is optimized and its gradient is built."""
+        """Seed the Dropouts of a graph before it is optimized and its gradient is built."""
         if self._own_seeds:
-            _seed(exported._post_export_processed_model.graph)
+            for number, node in enumerate(exported._post_export_processed_model.graph.node, 1):
+                if node.op_type == "Dropout" and not any(one.name == "seed" for one in node.attribute):
+                    seed = node.attribute.add()
+                    seed.name, seed.type, seed.i = "seed", seed.INT, number
         self._initialize(exported)
 
     def _find_opportunities(self, agent: Any, options: Any) -> None:
@@ -102,9 +101,9 @@ class Builds:
             options.memory_optimizer_config_file_path, options.recompute_probe_config, True
         )
         tables = list(read_opportunities(clean(table.splitlines())))
-        self._planned = frozenset(_key(plan) for found in tables for plan in found.on)
+        self._planned = frozenset(key_of(plan) for found in tables for plan in found.on)
         groups = (group for found in tables for group in found.alternatives)
-        self._alternatives = tuple(frozenset(map(_key, group)) for group in groups)
+        self._alternatives = tuple(frozenset(map(key_of, group)) for group in groups)
 
     def _get_session_config(self) -> Any:
         config = self._configure()
@@ -116,42 +115,26 @@ class Builds:
         with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
             self._path = Path(folder, "graph.onnx")
             self._create()
-            self.last = Opportunities(
-                self._rows(), self._sizes(), self._planned, _recomputed(self._path), self._alternatives
+            savings = self._observer.cluster_id_combination_to_saving_symbolics_map
+            rows = tuple(
+                Opportunity(
+                    tuple(map(parse_plan, combination.split(","))), one.freq, one.simplified_symbolic_saving_expr
+                )
+                for combination, one in savings.items()
             )
+            sizes = {symbol: int(value) for symbol, value in self._observer.symbolic_dim_name_to_value_map.items()}
+            self.last = Opportunities(rows, sizes, self._planned, _recomputed(self._path), self._alternatives)
         self.number += 1
 
-    def _rows(self) -> tuple[Opportunity, ...]:
-        found = self._manager._runtime_inspector.memory_ob.cluster_id_combination_to_saving_symbolics_map
-        return tuple(
-            Opportunity(
-                tuple(parse_plan(text) for text in combination.split(",")),
-                summary.freq,
-                summary.simplified_symbolic_saving_expr,
-            )
-            for combination, summary in found.items()
-        )
 
-    def _sizes(self) -> dict[sympy.Symbol, int]:
-        found = self._manager._runtime_inspector.memory_ob.symbolic_dim_name_to_value_map
-        return {symbol: int(value) for symbol, value in found.items()}
-
-
-def _key(plan: Plan) -> tuple[str, int]:
+def key_of(plan: Plan) -> tuple[str, int]:
+    """Return a plan's cluster id and strategy."""
     return plan.cluster_id, plan.strategy
 
 
-def _seed(graph: Any) -> None:
-    """Give each Dropout of an exported graph a seed of its own, unless it has one."""
-    for number, node in enumerate(graph.node):
-        if node.op_type == "Dropout" and not any(one.name == "seed" for one in node.attribute):
-            seed = node.attribute.add()
-            seed.name, seed.type, seed.i = "seed", seed.INT, number + 1
-
-
 def _recomputed(path: Path) -> Counter[str]:
-    """The operators that run again in a graph: the file holds no weights, which are its inputs."""
     import onnx
 
+    # The file holds no weights, which are the graph's inputs.
     graph = onnx.load(str(path), load_external_data=False).graph
     return Counter(node.op_type for node in graph.node if "_recompute" in node.name)

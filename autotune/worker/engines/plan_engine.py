@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,25 +17,26 @@ import torch
 from torch import fx, nn
 
 from ...records.configuration import Configuration
+from ...records.outcome import Fallback, InvalidPlan
 from ...records.plan import Plan, Quota
 from ..failure import raised_by_compiler
 from ..garbage import uncollected
 from ..plans.partition import JointGraph, PartitionFunction
 from .graphs import Graph, Observer
 from .messages import put_off_messages
-from .port import Engine, Problem
+from .port import Engine, NothingRan, Problem
 from .timed_nodes import TimedNodes
 from .untraced import in_root, keep_untraced
 
 _GRAPH_INDEX = "autotune_graph_index"
+_BATCHES_ONLY = "--engine eager searches batch sizes only."
+_LISTS_PLANS = "`autotune discover SCRIPT` lists the plans of a script."
 
 
 class PlanEngine(Engine):
     """Compiles root modules, partitions their graphs by plan, and switches plans without tracing again where it can.
 
-    ``use`` chooses the configuration; ``compile_root`` gives the callable for a root module; ``problem`` says whether
-    what ran is what was asked for. Counts run over the graphs in the order in which they were first compiled, which
-    is execution order.
+    Counts run over the graphs in the order in which they were first compiled, which is execution order.
     """
 
     def __init__(self) -> None:
@@ -78,19 +78,16 @@ class PlanEngine(Engine):
         return None
 
     def begin_call(self) -> None:
-        """A training call of a root begins; graphs compiled in one call have slots of their own."""
+        """Begin a training call of a root; graphs compiled in one call have slots of their own."""
         self._training_call += 1
         self._compiled_in_call.clear()
 
     def leaves_out(self, module: nn.Module) -> bool:
-        """Tell whether a module gets plans only as a root of its own.
-
-        The module is one that a compiled root calls outside of its graphs. Dynamo goes on behind a break in a graph,
-        with every function that is called there, but not with those in the files of torch.nn. A module without modules
-        inside it saves its inputs, which no plan spares.
-        """
+        """Tell whether a module that a compiled root calls outside of its graphs gets plans only as its own root."""
         from torch._dynamo import trace_rules
 
+        # Dynamo goes on behind a break in a graph, with every function that is called there, but not with those in the
+        # files of torch.nn. A module without modules inside it saves its inputs, which no plan spares.
         can_trace = not isinstance(module, (nn.RNNBase, torch.jit.ScriptModule)) and module._compiled_call_impl is None
         return can_trace and next(module.children(), None) is not None and trace_rules.check(module.forward)
 
@@ -117,12 +114,12 @@ class PlanEngine(Engine):
             skip_code(forward.__code__)
         return in_root(self.torch_compile(forward, backend=self.backend(block)))
 
-    @abstractmethod
     def backend(self, block: str = "") -> Any:
-        """A Dynamo backend that partitions by the current plans; ``block`` as in ``compile_root``."""
+        """Return a Dynamo backend that partitions by the current plans; ``block`` as in ``compile_root``."""
+        return self.aot_backend(block)
 
     def aot_backend(self, block: str = "") -> Any:
-        """A Dynamo backend that runs AOTAutograd's graphs as they are."""
+        """Return a Dynamo backend that runs AOTAutograd's graphs as they are."""
         from torch._dynamo.backends.common import aot_autograd
         from torch._dynamo.backends.debugging import boxed_nop
 
@@ -151,22 +148,18 @@ class PlanEngine(Engine):
         block: str = "",
         **_: Any,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
-        """The partitioner without a compiler: AOTAutograd calls it once for each joint graph."""
+        """Partition a joint graph without a compiler: AOTAutograd calls this once for each of them."""
         from torch._functorch.partitioners import default_partition
 
+        indices = static_lifetime_input_indices
         # A region compiled apart (torch.compiler.nested_compile_region) is partitioned before the graph that holds it,
         # without inputs, and cannot be switched by itself.
-        graph = None
-        if joint_inputs:
-            graph = self.add_graph(joint, num_fwd_outputs, static_lifetime_input_indices, block=block)
-        if graph is None:
-            return default_partition(
-                joint,
-                joint_inputs,
-                num_fwd_outputs=num_fwd_outputs,
-                static_lifetime_input_indices=static_lifetime_input_indices,
-            )
-        return graph.compiled.forward, graph.compiled.backward
+        graph = self.add_graph(joint, num_fwd_outputs, indices, block=block) if joint_inputs else None
+        if graph is not None:
+            return graph.compiled.forward, graph.compiled.backward
+        return default_partition(
+            joint, joint_inputs, num_fwd_outputs=num_fwd_outputs, static_lifetime_input_indices=indices
+        )
 
     def add_graph(
         self,
@@ -178,10 +171,7 @@ class PlanEngine(Engine):
         *,
         is_compiled: bool = False,
     ) -> Graph | None:
-        """Keep a joint graph and partition it; None when that failed, and the script shall run without plans.
-
-        The arguments are those of ``JointGraph``.
-        """
+        """Keep a ``JointGraph`` of these arguments and partition it; None where that failed: it runs without plans."""
         from torch._guards import CompileContext
 
         frame = str(CompileContext.current_compile_id()).partition("/")[0]
@@ -193,8 +183,7 @@ class PlanEngine(Engine):
         except Exception as error:
             # Never raise into the script; `problem` reports it.
             cause = f"a graph could not be partitioned: {type(error).__name__}: {error}"
-            advice = "Please report this; --engine eager searches batch sizes only."
-            self.failures.append(Problem("fallback", cause, advice))
+            self.failures.append(Fallback(cause, advice=f"Please report this; {_BATCHES_ONLY}"))
             return None
         graph = Graph(slot, kept, pair, pair, is_fixed=is_compiled)
         pair.forward.meta[_GRAPH_INDEX] = pair.backward.meta[_GRAPH_INDEX] = len(self.graphs)
@@ -211,7 +200,7 @@ class PlanEngine(Engine):
         return quota
 
     def slots(self) -> list[Graph]:
-        """One graph for each slot, in execution order: of its variants the last that ran, else the first."""
+        """Return one graph for each slot, in execution order: of its variants the last that ran, else the first."""
         chosen: dict[tuple[str, int], Graph] = {}
         for graph in self.graphs:
             if graph.slot not in chosen or graph.forward_calls:
@@ -219,20 +208,19 @@ class PlanEngine(Engine):
         return list(chosen.values())
 
     def _plans(self, joint: JointGraph) -> tuple[Plan, ...]:
-        """The current plans with what the level stands for in a graph."""
+        """Return the current plans with what the level stands for in a graph."""
         if not self.active:
             return ()
         return self.configuration.plans + joint.level_plans(self.configuration.level)
 
     def count(self, graph: Graph) -> None:
-        """Note that a graph's forward runs."""
+        """Note that a graph's forward runs; not where the script's own checkpoint runs a root in the backward."""
         if torch._C._current_graph_task_id() == -1:
-            # Not where the script's own checkpoint runs a root again in the backward.
             # Where the script calls no root, each run is a call of its own.
             graph.count(self._training_call if self._training_call > 1 else -1 - graph.forward_calls)
 
     def interpret_forward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
-        """The callable that AOTAutograd keeps for a forward; it looks up the current pair at each call."""
+        """Return the callable that AOTAutograd keeps for a forward; it looks up the current pair at each call."""
         from torch._guards import TracingContext
 
         owner = self._owner(module)
@@ -246,10 +234,8 @@ class PlanEngine(Engine):
             self.count(owner)
             if self.observer is not None:
                 self.observer.forward_begins(owner, arguments)
-            if self._profiling:
-                results = TimedNodes(pair.forward, owner.node_times_s).boxed_run(arguments)
-            else:
-                results = pair.run_forward(arguments)
+            forward = TimedNodes(pair.forward, owner.node_times_s).boxed_run if self._profiling else pair.run_forward
+            results = forward(arguments)
             if self.observer is not None:
                 self.observer.forward_ended(owner, results)
             owner.remember(pair, results)
@@ -262,7 +248,7 @@ class PlanEngine(Engine):
         return run
 
     def interpret_backward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
-        """The callable that AOTAutograd keeps for a backward; it looks up its forward's pair at each call."""
+        """Return the callable that AOTAutograd keeps for a backward; it looks up its forward's pair at each call."""
         owner = self._owner(module)
         if owner is None:
             return _boxed_default(module)
@@ -271,10 +257,8 @@ class PlanEngine(Engine):
             pair = owner.pair_of(arguments)
             if self.observer is not None:
                 self.observer.backward_begins(owner, arguments)
-            if self._profiling:
-                gradients = TimedNodes(pair.backward, owner.node_times_s).boxed_run(arguments)
-            else:
-                gradients = pair.run_backward(arguments)
+            backward = TimedNodes(pair.backward, owner.node_times_s).boxed_run if self._profiling else pair.run_backward
+            gradients = backward(arguments)
             if self.observer is not None:
                 self.observer.backward_ended()
             return gradients
@@ -283,7 +267,7 @@ class PlanEngine(Engine):
         return run
 
     def _owner(self, module: fx.GraphModule) -> Graph | None:
-        """The graph that a forward or backward belongs to; None for the default partition after a failure."""
+        """Return the graph that a forward or backward belongs to; None for the default partition after a failure."""
         # AOTAutograd hands over the forward itself, and a copy of the backward when it first runs; copies keep `meta`.
         index = module.meta.get(_GRAPH_INDEX)
         return None if index is None else self.graphs[index]
@@ -308,19 +292,18 @@ class PlanEngine(Engine):
         """Say why what ran is not the current configuration, or None; to be asked after a training step."""
         if not self.active:
             return None
-        if self._refusal:
-            return Problem("fallback", self._refusal, "--engine eager searches batch sizes only.")
+        if self.refusal:
+            return Fallback(self.refusal, advice=_BATCHES_ONLY)
         if self.failures:
             return self.failures[0]
         ran = [graph for graph in self.graphs if graph.forward_calls]
         if not ran:
-            foreign = f" ({'; '.join(self._foreign)})" if self._foreign else ""
+            foreign = f" ({'; '.join(self.foreign)})" if self.foreign else ""
             cause = f"no graph of the model was captured, so there is nothing to recompute{foreign}"
-            is_early = not self._foreign
-            return Problem("fallback", cause, "--engine eager searches batch sizes only.", is_early)
+            return (Fallback if self.foreign else NothingRan)(cause, advice=_BATCHES_ONLY)
         if self.configuration.level and not any(graph.joint.layers for graph in self.graphs):
             cause = f"level {self.configuration.level} recomputes layers, and the model has no repeated blocks"
-            return Problem("fallback", cause, "`autotune discover SCRIPT` lists the plans of a script.")
+            return Fallback(cause, advice=_LISTS_PLANS)
         quota = Quota(self.configuration.plans)
         for graph in self.slots():
             graph.joint.tags(quota)
@@ -329,7 +312,7 @@ class PlanEngine(Engine):
             known = sorted({f"{name}:{strategy}" for graph in self.graphs for name, strategy in graph.joint.clusters()})
             asked = ", ".join(f"{plan.cluster_id}:{plan.strategy}" for plan in unknown)
             cause = f"the script has no cluster {asked}; it has {', '.join(known) or 'none'}"
-            return Problem("invalid_plan", cause, "`autotune discover SCRIPT` lists the plans of a script.")
+            return InvalidPlan(cause, advice=_LISTS_PLANS)
         return None
 
     def occurrences(self) -> Counter[tuple[str, int]]:
@@ -364,10 +347,8 @@ class PlanEngine(Engine):
         return sum(number for reason, number in reasons.items() if "recompile limit" in reason.lower())
 
     def saved_bytes(self) -> int | None:
-        """Bytes handed from forward to backward in one training call, over the graphs that ran; None if none did.
-
-        What one graph hands to the next and both backwards need (at a graph break) counts as an input, not as saved.
-        """
+        """Return the bytes handed from forward to backward in one training call; None if no graph ran."""
+        # What one graph hands to the next and both backwards need (at a graph break) counts as an input, not as saved.
         ran = [graph for graph in self.slots() if graph.forward_calls]
         return sum(graph.saved_bytes for graph in ran) if ran else None
 
@@ -376,18 +357,12 @@ class PlanEngine(Engine):
     def mark_sizes(self, tensors: Sequence[torch.Tensor]) -> None:
         """Have the inputs of an inner root traced with symbols for sizes that are some in the graphs so far."""
         known = {size for graph in self.graphs for size in graph.varying_sizes}
-        for tensor in tensors:
-            for dimension, size in enumerate(tensor.shape):
-                if (size, dimension) in known:
-                    torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+        _mark(tensors, lambda size, dimension: (size, dimension) in known)
 
     def _mark_mask(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Mark those sizes wherever they are: a mask has the length of a sequence as its last two."""
+        # A mask has the length of a sequence as its last two sizes, whatever dimension it is of the inputs.
         known = {size for graph in self.graphs for size, _ in graph.varying_sizes} if self.traces_sizes else set()
-        for tensor in tensors:
-            for dimension, size in enumerate(tensor.shape):
-                if size in known:
-                    torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+        _mark(tensors, lambda size, _: size in known)
 
     def profile(self, *, on: bool) -> None:
         """Run the graphs node by node and keep each node's least time, or stop doing so."""
@@ -397,8 +372,15 @@ class PlanEngine(Engine):
                 graph.reset_counts()
 
 
+def _mark(tensors: Sequence[torch.Tensor], is_known: Callable[[int, int], bool]) -> None:
+    for tensor in tensors:
+        for dimension, size in enumerate(tensor.shape):
+            if is_known(size, dimension):
+                torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+
+
 def _wrapped(root: nn.Module) -> Callable[..., Any]:
-    """A function with a code object of its own around a root's call, so that each root has its own Dynamo cache.
+    """Wrap a root's call in a function with a code object of its own, so that each root has its own Dynamo cache.
 
     It holds the root weakly: a bound method would keep the script's old models alive.
     """
@@ -432,7 +414,3 @@ class AotEngine(PlanEngine):
         # Lent buffers are found once, for the first pair of graphs; a switched pair saves other tensors.
         functorch.donated_buffer = False
         return super().compile_root(root, block=block)
-
-    def backend(self, block: str = "") -> Any:
-        """A Dynamo backend that partitions by the current plans."""
-        return self.aot_backend(block)

@@ -5,34 +5,29 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from torch import nn
 
 from ...records.configuration import Configuration
 from ...records.engines import Engine as EngineName
+from ...records.outcome import Fallback, InvalidPlan
+
+Problem = Fallback | InvalidPlan
+"""The reason why the configuration is not what ran."""
 
 
-@dataclass(frozen=True)
-class Problem:
-    """The reason why the configuration is not what ran: an invalid plan, or a fallback to the script without plans.
-
-    ``is_early``: nothing has run under the engine yet that could tell.
-    """
-
-    kind: str
-    cause: str
-    advice: str
-    is_early: bool = False
+class NothingRan(Fallback):
+    """Nothing has run under the engine yet that could tell."""
 
 
 class Engine(ABC):
-    """``use`` chooses the configuration; ``compile_root`` gives the callable for a root module; ``problem`` checks.
+    """An engine of one training process.
 
     ``active`` says whether the configuration is one of this engine's. ``proves``: the run is to be compared with one
-    under other plans, so that what operators draw at random must not depend on plans. ``leave_out_search`` is there
-    where no compiler is to search for kernels, and is called where one would have.
+    under other plans, so that what operators draw at random must not depend on plans. With ``leave_out_search`` no
+    compiler searches for kernels; the engine calls it where one would have. ``foreign`` are parts of the script that
+    compile themselves in a way that takes no plans. ``refusal`` is why the script cannot run under this engine at all.
     """
 
     name: ClassVar[EngineName]
@@ -43,8 +38,8 @@ class Engine(ABC):
         self.leave_out_search: Callable[[], None] | None = None
         self.configuration = Configuration()
         self.failures: list[Problem] = []
-        self._foreign: list[str] = []
-        self._refusal = ""
+        self.foreign: list[str] = []
+        self.refusal = ""
 
     # -- applying
 
@@ -57,23 +52,12 @@ class Engine(ABC):
         """Give what is called in the place of a root's own call; ``block``: its class, as a block of another root."""
 
     def leaves_out(self, module: nn.Module) -> bool:
-        """Tell whether a module gets plans only as a root of its own.
-
-        The module is one that a compiled root calls outside of its graphs.
-        """
+        """Tell whether a module that a compiled root calls outside of its graphs gets plans only as its own root."""
         del module
         return False
 
     def begin_call(self) -> None:  # noqa: B027  (not every engine has to know)
-        """A training call of a root begins."""
-
-    def cannot_plan(self, what: str) -> None:
-        """Note a part of the script that compiles itself in a way that takes no plans."""
-        self._foreign.append(what)
-
-    def refuse(self, cause: str) -> None:
-        """Note why the script cannot run under this engine at all."""
-        self._refusal = cause
+        """Begin a training call of a root."""
 
     # -- checking
 
@@ -87,9 +71,10 @@ class Engine(ABC):
     def is_compiled(self) -> bool:
         """Return whether what ran was fused, or put in another order, by a compiler: it may round as plans change."""
 
-    @abstractmethod
     def raised(self, error: BaseException) -> bool:
         """Return whether the engine raised it, and not what it runs: something that the script cannot have under it."""
+        del error
+        return False
 
     @abstractmethod
     def problem(self) -> Problem | None:
@@ -108,7 +93,7 @@ class Engine(ABC):
         return 0
 
     def saved_bytes(self) -> int | None:
-        """Bytes handed from forward to backward in one training call; None where that does not show."""
+        """Return the bytes handed from forward to backward in one training call; None where that does not show."""
         return None
 
     @abstractmethod
@@ -133,9 +118,5 @@ class Engine(ABC):
     # -- describing
 
     def describe(self) -> tuple[str, ...]:
-        """Prepare for a description of the script.
-
-        Returns:
-            What to know about the plan table.
-        """
+        """Prepare for a description of the script; return what to know about the plan table."""
         return ()

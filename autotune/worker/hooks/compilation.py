@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from ..engines.inductor import make_partitioner
-from ..engines.kernel_search import without_kernel_search
+from ..engines.inductor import make_partitioner, without_kernel_search
 from ..engines.plan_engine import PlanEngine
 from ..engines.port import Engine
 
@@ -67,7 +66,7 @@ def keep_out(function: Any) -> None:
 def _hand_over(engine: Engine, keywords: dict[str, Any], note: Callable[[str], None]) -> None:
     backend = keywords.get("backend", "inductor")
     if not isinstance(engine, PlanEngine):
-        engine.cannot_plan(f"the script compiles with {backend!r}")
+        engine.foreign.append(f"the script compiles with {backend!r}")
         note(f"the script compiles with {backend!r}, which takes no plans of engine {engine.name!r}")
     elif backend in _AOT_BACKENDS:
         keywords["backend"] = engine.aot_backend()
@@ -82,5 +81,5 @@ def _hand_over(engine: Engine, keywords: dict[str, Any], note: Callable[[str], N
         torch._functorch.config.enable_autograd_cache = False
         note("the script compiles with 'inductor': its graphs get the plans, each set of plans in a run of its own")
     else:
-        engine.cannot_plan(f"the script compiles with {backend!r}")
+        engine.foreign.append(f"the script compiles with {backend!r}")
         note(f"the script compiles with {backend!r}, which takes no plans")
