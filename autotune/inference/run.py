@@ -28,7 +28,7 @@ from ..records.measurement import Measurement, MemorySplit
 from ..records.outcome import Fallback, Measured, Outcome, OutOfMemory, ScriptError
 from ..records.run import PROTOCOL_VERSION, Compared, Described, Ended, Measuring, Request, Result, Verifying
 from ..records.session import converted_folder, session_of
-from ..records.units import format_bytes, format_share
+from ..records.units import format_bytes, format_rate, format_share, format_speed
 from .convert import compare, convert, keep
 from .feeds import make_feeds, other_feeds, read_shapes
 from .gpu import Gpu, describe_environment, find_gpu
