@@ -35,7 +35,7 @@ from .report.build import build_report
 from .report.page import render_html
 from .search.fit import fits_of
 from .search.space import build_space
-from .store.port import Study
+from .store.study import Study
 from .tuning.budget import Budget, Interruption, RunCancel
 from .tuning.checks import (
     check_batch_sizes,

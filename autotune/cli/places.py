@@ -15,7 +15,7 @@ from .options import DEFAULT_STORAGE
 
 if TYPE_CHECKING:
     from ..records.study import StudyRecord
-    from ..store.port import Store
+    from ..store.database import Store
 
 
 # What is in the folder of all this.

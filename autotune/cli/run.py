@@ -17,7 +17,8 @@ from .command import make_app, print_json
 
 if TYPE_CHECKING:
     from ..launch.port import Launcher
-    from ..store.port import Store, Study
+    from ..store.database import Store
+    from ..store.study import Study
 
 
 def _read_plans(path: str) -> tuple[str, ...]:

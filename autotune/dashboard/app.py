@@ -24,7 +24,7 @@ from ..records.study import StudyRecord
 from ..report.answer import headline
 from ..report.gates import draw_gates, gate_table
 from ..report.page import page_values, read_asset, render_html, templates
-from ..store.port import Store
+from ..store.database import Store
 from .comparing import beside, compared_sentences
 from .door import put_door
 from .seen import Reports, Seen, log_files, read_end

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..records.study import StudyRecord
 from ..report.build import build_report
 from ..report.record import Report
-from ..store.port import Store
+from ..store.database import Store
 
 _NAMES = ("stdout.log", "stderr.log")
 _MOST_BYTES = 64 * 1024

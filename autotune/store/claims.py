@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -58,20 +58,15 @@ def _machine() -> str:
 
 
 def _start_of(process: int) -> int | None:
-    """The start time in clock ticks since boot; None if there is no such process, or only its exit status is left.
+    """Return the start time in clock ticks since boot; None if there is no such process, or it is a zombie.
 
-    A killed process whose parent does not wait for it (common in containers without an init) stays in /proc as a
-    zombie; it runs nothing any more. Source: proc_pid_stat(5), fields 3 and 22; the command name before them may hold
-    spaces and parentheses.
+    Source: proc_pid_stat(5), fields 3 and 22; the command name before them may hold spaces and parentheses.
     """
     try:
         fields = (_PROC / str(process) / "stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None
     return None if fields[0] in (b"Z", b"X") else int(fields[19])
-
-
-_OWNER = ("study_id", "machine", "hostname", "process", "process_start")
 
 
 class Claims:
@@ -85,20 +80,14 @@ class Claims:
         self._owner_id: int | None = None
 
     def register(self) -> int:
-        """Announce this process, once; its row's id."""
+        """Announce this process, once; give its row's id."""
         if self._owner_id is None:
-            key = {
-                "study_id": self._study_id,
-                "machine": self._owner.machine,
-                "hostname": self._owner.hostname,
-                "process": self._owner.process,
-                "process_start": self._owner.process_start,
-            }
+            key = {"study_id": self._study_id, **asdict(self._owner)}
             with self._engine.begin() as connection:
                 values = key | {"registered_at": time.time(), "heartbeat_at": _now(connection)}
                 insert = schema.insert(connection, schema.owner).values(values)
                 beat = {"heartbeat_at": insert.excluded.heartbeat_at}
-                connection.execute(insert.on_conflict_do_update(index_elements=list(_OWNER), set_=beat))
+                connection.execute(insert.on_conflict_do_update(index_elements=list(key), set_=beat))
                 same = [schema.owner.c[name] == value for name, value in key.items()]
                 owner_id: int = connection.execute(sa.select(schema.owner.c.id).where(*same)).scalar_one()
             self._owner_id = owner_id  # now that it is committed
@@ -133,7 +122,7 @@ class Claims:
 
     @contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """A transaction for ``update`` and what belongs with it."""
+        """Open a transaction for ``update`` and what belongs with it."""
         self.register()  # in a transaction of its own: SQLite has one writer at a time
         with self._engine.begin() as connection:
             yield connection
@@ -144,7 +133,7 @@ class Claims:
         return connection.execute(sa.update(schema.trial).where(*held).values(values)).rowcount == 1
 
     def owned(self, *which: sa.ColumnElement[bool]) -> set[int]:
-        """The numbers of those trials that are ours."""
+        """Return the numbers of those trials that are ours."""
         with self.transaction() as connection:
             return set(connection.scalars(sa.select(schema.trial.c.number).where(*self._owned(), *which)))
 
@@ -156,15 +145,15 @@ class Claims:
             conditions = [schema.trial.c.study_id == self._study_id, *which]
             query = sa.select(schema.trial.c.number, schema.trial.c.owner_id).where(*conditions)
             found = connection.execute(query).all()
-        return {
-            number for number, owner_id in found if owner_id in dead and self._take_from(owner_id, number, conditions)
-        }
-
-    def _take_from(self, owner_id: int, number: int, conditions: list[sa.ColumnElement[bool]]) -> bool:
-        still = [*conditions, schema.trial.c.number == number, schema.trial.c.owner_id == owner_id]
-        with self._engine.begin() as connection:
-            statement = sa.update(schema.trial).where(*still).values(owner_id=self._owner_id)
-            return connection.execute(statement).rowcount == 1
+        taken = set()
+        for number, owner_id in found:
+            still = [*conditions, schema.trial.c.number == number, schema.trial.c.owner_id == owner_id]
+            if owner_id in dead:
+                with self._engine.begin() as connection:
+                    statement = sa.update(schema.trial).where(*still).values(owner_id=self._owner_id)
+                    if connection.execute(statement).rowcount == 1:
+                        taken.add(number)
+        return taken
 
     def take_unbegun(self, running: Mapping[int, float], optuna_trial_id: Callable[[int], int]) -> set[int]:
         """Claim the trials that Optuna gave out and nobody began, where no live process can be about to.
@@ -187,8 +176,8 @@ class Claims:
     def _may_have_asked(self, row: sa.Row[Any], asked_at: float) -> bool:
         """Return whether a living process may be about to begin a trial that was given out at that time.
 
-        A process registers before it asks. Of another machine, whose clock may be off, we only expect that it begins
-        within the grace period what it asks for; should it come later, ``insert`` tells it that the trial is gone.
+        A process registers before it asks. The clock of another machine may be off: its process has the grace period to
+        begin, and later ``insert`` tells it that the trial is gone.
         """
         if _owner(row).is_local_to(self._owner):
             return bool(row.registered_at <= asked_at)
@@ -242,7 +231,7 @@ def _owner(row: sa.Row[Any]) -> Owner:
 
 
 def _now(connection: sa.Connection) -> float:
-    """Seconds since the epoch by the clock that all users of the database share."""
+    """Return seconds since the epoch by the clock that all users of the database share."""
     if connection.dialect.name == "sqlite":
         return time.time()
     return float(connection.execute(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))).scalar_one())

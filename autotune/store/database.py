@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from contextlib import AbstractContextManager
-from types import TracebackType
 from typing import Self
 
 import sqlalchemy as sa
@@ -19,14 +18,13 @@ from .claims import Claims, Owner
 from .connections import Location, connect, parse_location, use_write_ahead_log
 from .faults import translated
 from .optuna_tables import OptunaTables
-from .port import Store
-from .study import SqlStudy, version_of
+from .study import Study, version_of
 
 _MAX_NAME = 200
 
 
-class SqlStore(Store):
-    """The interface's methods are described there; ``open_store`` makes it."""
+class Store:
+    """A database of studies, which ``open_store`` opens; a context manager that closes it."""
 
     def __init__(
         self,
@@ -57,7 +55,7 @@ class SqlStore(Store):
         """Return where it is, for people: without a password."""
         return self._location.shown_url
 
-    def create(self, name: str, spec: StudySpec) -> SqlStudy:
+    def create(self, name: str, spec: StudySpec) -> Study:
         """Create a study; StorageError if there is one of that name."""
         if not name or len(name) > _MAX_NAME or not name.isprintable() or name != name.strip() or name[0] == "-":
             raise StorageError(
@@ -82,7 +80,7 @@ class SqlStore(Store):
                     raise _exists(name)
             return self.open(name)
 
-    def open(self, name: str) -> SqlStudy:
+    def open(self, name: str) -> Study:
         """Open a study; StorageError naming similar ones if there is none of that name."""
         with self._guard():
             with self._engine.connect() as connection:
@@ -91,10 +89,10 @@ class SqlStore(Store):
                 hint = did_you_mean(name, self.names()) or "`autotune studies` lists those that are there"
                 raise StorageError(f"no study {name!r} in {self._location}", hint=hint)
             claims = Claims(self._engine, row.id, self._owner, self._grace_s)
-            return SqlStudy(row, claims, engine=self._engine, optuna_tables=self._optuna, location=self._location)
+            return Study(row, claims, engine=self._engine, optuna_tables=self._optuna, location=self._location)
 
     def names(self) -> tuple[str, ...]:
-        """The names of all studies, oldest first."""
+        """Return the names of all studies, oldest first."""
         with self._guard(), self._engine.connect() as connection:
             return tuple(connection.scalars(sa.select(schema.study.c.name).order_by(schema.study.c.id)))
 
@@ -104,7 +102,7 @@ class SqlStore(Store):
             return connection.scalar(query) is not None
 
     def version(self) -> str:
-        """A text that is another one whenever anything of a study or a gate is; cheap."""
+        """Return a text that is another one whenever anything of a study or a gate is; cheap."""
         with self._guard(), self._engine.connect() as connection:
             return version_of(connection)
 
@@ -139,7 +137,6 @@ class SqlStore(Store):
         )
 
     def _guard(self) -> AbstractContextManager[None]:
-        """Turn database failures in the block into StorageError and RunError."""
         return translated(self._location)
 
     def close(self) -> None:
@@ -150,9 +147,7 @@ class SqlStore(Store):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
 
@@ -163,7 +158,7 @@ def open_store(
     timeout_s: float = 15.0,
     grace_s: float = 120.0,
     owner: Owner | None = None,
-) -> SqlStore:
+) -> Store:
     """Open a database of studies, and make its tables if it has none.
 
     Args:
@@ -179,7 +174,7 @@ def open_store(
         RunError: The database is locked, or no room is left.
     """
     location = parse_location(url)
-    return SqlStore(location, create=create, timeout_s=timeout_s, grace_s=grace_s, owner=owner or Owner.current())
+    return Store(location, create=create, timeout_s=timeout_s, grace_s=grace_s, owner=owner or Owner.current())
 
 
 def _check_file(location: Location, *, create: bool) -> None:

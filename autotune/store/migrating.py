@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import sqlalchemy as sa
 
@@ -40,28 +39,20 @@ def upgrade(engine: sa.Engine, location: Location) -> None:
                 f"this is autotune {__version__} (schema {schema.HEAD})",
                 hint=f"{hint}; or name another database with --storage",
             )
-        # Imported late: a database that is up to date, the usual one, needs no Alembic.
-        from alembic import command
-        from alembic.config import Config
-
-        config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parent / "migrations").replace("%", "%%"))
-        config.attributes["connection"] = connection
-        config.attributes["version_table"] = schema.VERSION_TABLE
-        command.upgrade(config, schema.HEAD)
+        schema.metadata.create_all(connection)
+        connection.execute(sa.insert(schema.revision).values(version_num=schema.HEAD))
         connection.execute(sa.insert(schema.about).values(key=_WRITER, value=__version__))
 
 
 def _revision(connection: sa.Connection) -> str | None:
-    if not sa.inspect(connection).has_table(schema.VERSION_TABLE):
+    if not sa.inspect(connection).has_table(schema.revision.name):
         return None
-    revision: str | None = connection.scalar(sa.text(f"SELECT version_num FROM {schema.VERSION_TABLE}"))  # noqa: S608
-    return revision
+    return connection.scalar(sa.select(schema.revision.c.version_num))
 
 
 @contextmanager
 def _alone(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A transaction that no other process of ours is in at the same time."""
+    """Open a transaction that no other process of ours is in at the same time."""
     with engine.begin() as connection:
         if connection.dialect.name == "sqlite":
             connection.exec_driver_sql("BEGIN IMMEDIATE")

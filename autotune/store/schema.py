@@ -1,4 +1,4 @@
-"""Our tables, which the first revision in ``migrations/`` makes.
+"""Our tables, which ``migrating`` makes.
 
 They refer to Optuna's tables by value, without foreign keys: Optuna owns its schema, and deleting a study with
 Optuna's tools must not fail on ours. Records are stored as their JSON; the columns beside them are for queries.
@@ -21,8 +21,7 @@ from ..records.gate import Gate
 from ..records.outcome import Outcome
 from ..records.study import StudySpec, Verdict
 
-HEAD = "0004"  # the newest revision in migrations/versions
-VERSION_TABLE = "autotune_alembic_version"  # Optuna has an alembic_version of its own in the same database
+HEAD = "0004"  # the revision of these tables; a change of them makes it another one
 
 metadata = sa.MetaData(
     naming_convention={
@@ -57,6 +56,14 @@ about = sa.Table(
     metadata,
     sa.Column("key", sa.String(64), primary_key=True),
     sa.Column("value", sa.Text, nullable=False),
+)
+
+# Which revision of these tables the database has, as Alembic would keep it.
+revision = sa.Table(
+    "autotune_alembic_version",
+    metadata,
+    sa.Column("version_num", sa.String(32), nullable=False),
+    sa.PrimaryKeyConstraint("version_num", name="autotune_alembic_version_pkc"),
 )
 
 study = sa.Table(

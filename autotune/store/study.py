@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import sqlalchemy as sa
@@ -26,11 +25,13 @@ from .claims import Claims
 from .connections import Location
 from .faults import translated
 from .optuna_tables import OptunaTables
-from .port import Study, Unstored
 
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
 
+
+Unstored = tuple[Outcome, Environment | None]
+"""What a trial came to, and where, as long as it is not in the database."""
 
 # Rows are added, and these of their columns are filled in later.
 _COUNTED: tuple[tuple[sa.Table, tuple[str, ...]], ...] = (
@@ -41,7 +42,7 @@ _COUNTED: tuple[tuple[sa.Table, tuple[str, ...]], ...] = (
 
 
 def version_of(connection: sa.Connection, study_id: int | None = None, *more: object) -> str:
-    """A text that is another one when a study has changed, or any of all of them and the gates; or what is added."""
+    """Return a text that is another one when a study has changed, or any study or gate, or what is added."""
     study = schema.study.c
     texts = [sa.type_coerce(study[name], sa.Text) for name in ("spec", "facts", "verdict")]
     # Facts are long, and are replaced by others once at most.
@@ -65,19 +66,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _translated(method: Callable[Concatenate[SqlStudy, P], T]) -> Callable[Concatenate[SqlStudy, P], T]:
-    """Have a method raise StorageError and RunError for database failures."""
-
+def _translated(method: Callable[Concatenate[Study, P], T]) -> Callable[Concatenate[Study, P], T]:
     @functools.wraps(method)
-    def guarded(study: SqlStudy, /, *arguments: P.args, **keywords: P.kwargs) -> T:
+    def guarded(study: Study, /, *arguments: P.args, **keywords: P.kwargs) -> T:
         with study.guard():
             return method(study, *arguments, **keywords)
 
     return guarded
 
 
-class SqlStudy(Study):
-    """The interface's methods are described there; ``SqlStore`` makes it. Usable from several threads."""
+class Study:
+    """One study, usable from several threads. Every writing method has committed when it returns.
+
+    A trial is named by Optuna's number. The trials that a process began are its own until it finishes or releases
+    them, or until it is dead.
+    """
 
     def __init__(
         self,
@@ -95,10 +98,11 @@ class SqlStudy(Study):
         self._spec: StudySpec = row.spec
         self._claims = claims
         self._lock = threading.Lock()
+        self._optuna: OptunaStudy | None = None
 
     @property
     def name(self) -> str:
-        """The study's name."""
+        """The study's name, unique in its database."""
         name: str = self._row.name
         return name
 
@@ -109,16 +113,14 @@ class SqlStudy(Study):
 
     @property
     def optuna(self) -> OptunaStudy:
-        """Optuna's study, loaded at first use."""
+        """Optuna's study of the same name, loaded at first use: maximize ``samples_per_s``, minimize ``peak_bytes``."""
         with self._lock, self.guard():
+            if self._optuna is None:
+                self._optuna = optuna_tables.load_study(self.name, self._optuna_tables.storage())
             return self._optuna
 
-    @cached_property
-    def _optuna(self) -> OptunaStudy:
-        return optuna_tables.load_study(self.name, self._optuna_tables.storage())
-
     def guard(self) -> AbstractContextManager[None]:
-        """Turn database failures in the block into StorageError and RunError."""
+        """Turn database failures in the block into StorageError and RunError, for code that calls ``optuna``."""
         return translated(self._location)
 
     @_translated
@@ -156,7 +158,7 @@ class SqlStudy(Study):
 
     @_translated
     def version(self) -> str:
-        """A text that is another one whenever the record is."""
+        """Return a text that is another one whenever ``record`` is, and whenever ``is_running`` is; cheap."""
         is_running = self.is_running()
         with self._engine.connect() as connection:
             return version_of(connection, self._row.id, is_running)
@@ -167,16 +169,16 @@ class SqlStudy(Study):
         return self._claims.is_anybody_alive()
 
     def set_spec(self, spec: StudySpec) -> None:
-        """Replace the spec."""
+        """Replace the spec: the study goes on with another budget."""
         self._set(spec=spec)
         self._spec = spec
 
     def set_facts(self, facts: Facts) -> None:
-        """Store what discovery found."""
+        """Store what discovery found, in place of earlier facts."""
         self._set(facts=facts)
 
     def set_verdict(self, verdict: Verdict) -> None:
-        """Store the answer."""
+        """Store the answer, in place of an earlier one."""
         self._set(verdict=verdict)
 
     @_translated
@@ -190,16 +192,16 @@ class SqlStudy(Study):
 
     @_translated
     def begin_final(self) -> int | None:
-        """Number a new final; None while a live process measures one."""
+        """Number a new final, ours until ``end_final``; None while a live process measures one of this study."""
         return self._claims.begin_final()
 
     @_translated
     def end_final(self, number: int) -> None:
-        """Note that nothing more will be measured in a final."""
+        """Note that nothing more will be measured in a final of this process."""
         self._claims.end_final(number)
 
     def add_repeat(self, repeat: Repeat) -> None:
-        """Store one re-measured finalist or baseline."""
+        """Store one re-measured finalist or baseline, of a final of this process."""
         values = {
             "study_id": self._row.id,
             "final": repeat.final,
@@ -219,7 +221,10 @@ class SqlStudy(Study):
 
     @_translated
     def begin(self, number: int, configuration: Configuration, run_directory: str) -> bool:
-        """Claim a trial that Optuna has just given out; False if another process has it."""
+        """Claim a trial that Optuna has just given out; False if it was begun already: ask for another one.
+
+        Optuna can give one enqueued trial to two askers: on SQLite it has no row locks.
+        """
         optuna_trial_id = self._optuna_trial_id(number)
         return self._claims.insert(number, optuna_trial_id, configuration=configuration, run_directory=run_directory)
 
@@ -234,7 +239,10 @@ class SqlStudy(Study):
         *,
         took_s: float = 0.0,
     ) -> bool:
-        """Store a finished trial; False if it is there already."""
+        """Store a trial that was measured before Optuna knew of it, finished and told; False if it is there already.
+
+        ``took_s`` is how long it took. It is one write, so that no crash leaves the trial half there.
+        """
         optuna_trial_id = self._optuna_trial_id(number)
         now = time.time()
         with self._claims.transaction() as connection:
@@ -254,12 +262,18 @@ class SqlStudy(Study):
 
     @_translated
     def heartbeat(self) -> None:
-        """Say that this process lives."""
+        """Say that this process lives, for all the trials it owns.
+
+        Only other machines go by it; they take trials over whose owner was silent for the grace period.
+        """
         self._claims.heartbeat()
 
     @_translated
     def finish(self, number: int, outcome: Outcome, environment: Environment | None) -> bool:
-        """Store the outcome; False, storing nothing, if the trial was taken over."""
+        """Store the outcome of a trial of this process, before Optuna is told.
+
+        False, storing nothing, if the trial is finished or was taken over: Optuna must not be told.
+        """
         with self._claims.transaction() as connection:
             # The trial first: its row is locked, or found lost, before anything else is written.
             values = {"state": "finished", "finished_at": time.time(), **_outcome_columns(outcome)}
@@ -271,7 +285,10 @@ class SqlStudy(Study):
 
     @_translated
     def untold(self) -> tuple[Trial, ...]:
-        """Give the trials finished here and still running in Optuna, of this process or of dead ones."""
+        """Give the trials that are finished here and still running in Optuna, left by this process or dead ones.
+
+        They belong to the caller now: tell Optuna, then ``mark_told``.
+        """
         done = (schema.trial.c.state == "finished", sa.not_(schema.trial.c.told))
         self._claims.take(*done)
         numbers = self._claims.owned(*done)
@@ -290,13 +307,20 @@ class SqlStudy(Study):
 
     @_translated
     def release(self, number: int) -> None:
-        """Give back a running trial of this process."""
+        """Give back a running trial of this process that was not reached: its configuration is enqueued again."""
         if number in self._claims.owned(schema.trial.c.state == "running"):
             self._requeue(number)
 
     @_translated
     def recover(self, unstored: Callable[[Trial], Unstored | None] | None = None) -> tuple[Trial, ...]:
-        """Fail the running trials of dead owners and enqueue them again."""
+        """Fail the running trials whose owner is dead and enqueue their configurations again; give those trials.
+
+        A trial of which ``unstored`` knows the outcome, as its owner could not store it, is finished with that instead,
+        and not listed. Trials that a dead process was given and had not begun are enqueued again and not listed.
+
+        Each trial is recovered exactly once, however many processes do this at the same time, and wherever an earlier
+        attempt was cut off. Call this before the first ``ask``: it also announces this process.
+        """
         lost = self._claims.take(schema.trial.c.state == "running")
         lost |= self._claims.take_unbegun(optuna_tables.running_trials(self.optuna), self._optuna_trial_id)
         for trial in self._read(lost):
@@ -366,14 +390,11 @@ def _outcome_columns(outcome: Outcome) -> dict[str, Any]:
 
 
 def _environment_id(connection: sa.Connection, environment: Environment | None) -> int | None:
-    """The row of the environment, added if it is a new one."""
     if environment is None:
         return None
     canonical = json.dumps(to_json(environment), sort_keys=True, separators=(",", ":"))
     sha256 = hashlib.sha256(canonical.encode()).hexdigest()
-    values = {"sha256": sha256, "environment": environment}
-    schema.add(connection, schema.environment, values)
-    row_id: int = connection.execute(
-        sa.select(schema.environment.c.id).where(schema.environment.c.sha256 == sha256)
-    ).scalar_one()
+    schema.add(connection, schema.environment, {"sha256": sha256, "environment": environment})
+    known = sa.select(schema.environment.c.id).where(schema.environment.c.sha256 == sha256)
+    row_id: int = connection.execute(known).scalar_one()
     return row_id

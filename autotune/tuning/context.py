@@ -21,7 +21,7 @@ from ..records.proof import Proof
 from ..records.run import Measuring, Request, Verifying
 from ..records.stack import Stack
 from ..records.study import Comparison, Repeat, Stage, StudyRecord, StudySpec, Trial
-from ..store.port import Study
+from ..store.study import Study
 from ..verdict.aim import Aim
 from ..verdict.finalists import awaited, to_confirm
 from ..verdict.rounds import compare

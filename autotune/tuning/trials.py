@@ -22,7 +22,7 @@ from ..records.outcome import Outcome, TimedOut
 from ..records.study import Trial
 from ..search.search import Asked, Search
 from ..search.space import build_space
-from ..store.port import Unstored
+from ..store.study import Unstored
 from ..verdict.decision import nothing_else_tells
 from ..verdict.idle_memory import growing_segments, idle_memory, tried_unasked
 from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd

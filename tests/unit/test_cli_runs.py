@@ -20,7 +20,7 @@ from autotune.records.configuration import Configuration
 from autotune.records.gate import Gate, Reading
 from autotune.records.outcome import ScriptError
 from autotune.records.study import Fit
-from autotune.store.database import SqlStore
+from autotune.store.database import Store
 from autotune.verdict.gate.baseline import read_baseline
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.study_record import FACTS, LIMIT_BYTES, proof, study_record
@@ -389,13 +389,13 @@ def test_a_study_without_a_winner_exits_with_1(autotune, here, monkeypatch):
 
 def test_a_study_that_another_process_makes_at_the_same_moment_is_shared(autotune, here, monkeypatch):
     tuned(monkeypatch)
-    create = SqlStore.create
+    create = Store.create
 
     def second(store, name, spec):
         create(store, name, spec)
         raise StorageError("it is there already")
 
-    monkeypatch.setattr(SqlStore, "create", second)
+    monkeypatch.setattr(Store, "create", second)
     assert autotune("run", "train.py", "--study", "s")[0] == 0
 
 
@@ -404,7 +404,7 @@ def test_a_study_that_cannot_be_made_is_no_race(autotune, here, monkeypatch):
         raise StorageError("it does not permit this")
 
     tuned(monkeypatch)
-    monkeypatch.setattr(SqlStore, "create", refused)
+    monkeypatch.setattr(Store, "create", refused)
     code, _, errors = autotune("run", "train.py", "--study", "s")
     assert code != 0
     assert "it does not permit this" in errors

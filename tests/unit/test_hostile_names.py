@@ -32,9 +32,8 @@ from autotune.records.study import StudyRecord, StudySpec
 from autotune.report.build import build_report
 from autotune.report.page import render_html
 from autotune.store.connections import parse_location
-from autotune.store.database import open_store
+from autotune.store.database import Store, open_store
 from autotune.store.faults import translated
-from autotune.store.port import Store
 from autotune.tuning.checks import check_script
 from autotune.verdict.gate.rendering import render_junit, render_markdown
 from tests.fakes.hostile_names import HOSTILE_NAMES

@@ -56,10 +56,18 @@ def execute(path, statement):
         return connection.execute(statement).fetchall()
 
 
-def test_the_newest_migration_is_the_one_that_the_code_knows(path):
+def test_new_tables_say_which_revision_they_are_and_who_made_them(path):
     open_store(str(path)).close()
-    assert execute(path, f"SELECT version_num FROM {schema.VERSION_TABLE}") == [(schema.HEAD,)]
+    assert execute(path, f"SELECT version_num FROM {schema.revision.name}") == [(schema.HEAD,)]
     assert execute(path, "SELECT value FROM autotune_about WHERE key = 'autotune'") == [(__version__,)]
+
+
+def test_the_revision_is_kept_as_in_databases_that_users_have(path, tmp_path):
+    open_store(str(path)).close()
+    with closing(sqlite3.connect(tmp_path / "kept.db")) as connection:
+        connection.executescript((KEPT / f"{schema.HEAD}.sql").read_text())
+    query = f"SELECT sql FROM sqlite_master WHERE name = '{schema.revision.name}'"
+    assert execute(path, query) == execute(tmp_path / "kept.db", query) != []
 
 
 @pytest.fixture
@@ -146,14 +154,14 @@ def test_a_database_of_optuna_alone_gets_our_tables_beside_its_own(path):
 )
 def test_a_database_of_another_autotune_is_refused_naming_both_versions(path, revision, hint):
     open_store(str(path)).close()
-    execute(path, f"UPDATE {schema.VERSION_TABLE} SET version_num = '{revision}'")
+    execute(path, f"UPDATE {schema.revision.name} SET version_num = '{revision}'")
     execute(path, "UPDATE autotune_about SET value = '42.0' WHERE key = 'autotune'")
     with pytest.raises(StorageError) as caught:
         open_store(str(path))
     was = f"by autotune 42.0 (schema {revision})"
     assert f"{was}; this is autotune {__version__} (schema {schema.HEAD})" in str(caught.value)
     assert hint in caught.value.hint
-    assert execute(path, f"SELECT version_num FROM {schema.VERSION_TABLE}") == [(revision,)]
+    assert execute(path, f"SELECT version_num FROM {schema.revision.name}") == [(revision,)]
 
 
 @pytest.mark.parametrize(("revision", "hint"), [("v99.0.0.a", "pip install"), ("v2.4.0.a", "optuna storage upgrade")])
