@@ -17,7 +17,7 @@ from ..launch.process import ProcessLauncher
 from ..machine.devices import find_device
 from ..machine.host import check_platform
 from ..machine.interpreter import check_has, check_worker_python, find_interpreter, worker_of
-from ..machine.meters.vendors import read_gpus
+from ..machine.meters.nvidia import read_gpus
 from ..records.engines import ENGINES
 from ..records.study import StudySpec
 from ..tuning.budget import Interruption

@@ -19,8 +19,8 @@ from ..files.changes import Changes
 from ..files.shelf import Shelf
 from ..machine.devices import Gpus, find_device
 from ..machine.interpreter import WORKER
+from ..machine.meters.nvidia import meter_for, read_gpus
 from ..machine.meters.run_meter import MeterFactory, RunMeter
-from ..machine.meters.vendors import meter_for, read_gpus
 from ..records.codec import dumps
 from ..records.engines import ENGINES
 from ..records.outcome import Measured

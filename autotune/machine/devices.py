@@ -1,4 +1,4 @@
-"""A GPU as everything but its maker's file sees it. ``meters/`` finds them and reads their memory."""
+"""A GPU as the rest of autotune sees it. ``meters/`` finds them and reads their memory."""
 
 from __future__ import annotations
 
@@ -42,20 +42,19 @@ class Device:
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs that a vendor's library lists.
+    """The GPUs that NVML lists.
 
-    ``problem`` is the library's error where it lists nothing, and then there are no devices. ``library`` is the
-    library's name and ``driver`` the driver's version, as messages name them.
+    ``problem`` is NVML's error where it lists nothing, and then there are no devices. ``driver`` is the driver's
+    version.
     """
 
     devices: tuple[Device, ...]
-    library: str
     driver: str | None = None
     problem: str = ""
 
 
 def find_device(index: int, gpus: Gpus) -> Device:
-    """The device with this index; UsageError names those that there are."""
+    """Return the device with this index; UsageError names those that there are."""
     for device in gpus.devices:
         if device.index == index:
             return device

@@ -9,7 +9,7 @@ from ..errors import UsageError
 from ..records.units import format_bytes
 from .host import find_cxx_compiler, host_memory
 from .interpreter import OLDEST_PYTHON, Torch, ask_interpreter, is_too_old, look_at_torch
-from .meters.vendors import read_gpus
+from .meters.nvidia import read_gpus
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ def _gpus(torch: Torch) -> tuple[Finding, ...]:
     for device in gpus.devices:
         size = "size unknown" if device.memory_bytes is None else format_bytes(device.memory_bytes)
         used = "" if device.used_bytes is None else f", {format_bytes(device.used_bytes)} in use now"
-        means = f"Peaks are {gpus.library}'s, device {device.index} of --devices."
+        means = f"Peaks are NVML's, device {device.index} of --devices."
         findings.append(Finding(f"GPU {device.index}", f"{device.name}, {size}{used}", means))
     if not torch.num_devices:
         means = "torch does not see the GPU: its build, the driver or CUDA_VISIBLE_DEVICES does not match."
         findings.append(Finding("torch and GPU", "torch sees no CUDA device", means, good=False))
-    return (*findings, Finding(gpus.library, f"driver {gpus.driver}", "Device memory can be measured."))
+    return (*findings, Finding("NVML", f"driver {gpus.driver}", "Device memory can be measured."))
 
 
 def _compiler() -> Finding:

@@ -24,7 +24,7 @@ from pathlib import Path
 from autotune.cli.local_launcher import interruption
 from autotune.machine.devices import find_device
 from autotune.machine.interpreter import find_interpreter
-from autotune.machine.meters.vendors import read_gpus
+from autotune.machine.meters.nvidia import read_gpus
 from autotune.metering.host import processor_name
 from autotune.records.codec import dumps, loads
 from autotune.records.environment import Environment

@@ -1,4 +1,4 @@
-"""What every vendor of GPUs and every MemoryMeter does, whatever it reads from."""
+"""What finds GPUs does, and what every MemoryMeter does, whatever it reads from."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 import psutil
 import pytest
 
-from autotune.machine.meters.nvidia import Nvidia
-from autotune.machine.meters.port import MemoryMeter, Vendor
+from autotune.machine.meters.nvidia import NVIDIA, Nvidia, read_gpus
+from autotune.machine.meters.port import MemoryMeter
 from autotune.machine.meters.run_meter import ResidentMeter
-from autotune.machine.meters.vendors import VENDORS, read_gpus
 from tests.fakes.memory_meter import FakeMeter
 from tests.fakes.nvml import Card, FakeNvml
 
@@ -85,15 +84,15 @@ def _fake() -> Subject:
 
 @dataclass
 class Machine:
-    """A vendor's side of a computer with two GPUs that aren't there, or one ``without_driver``, or one that hangs.
+    """A computer with two GPUs that aren't there, or one ``without_driver``, or one that hangs.
 
     ``let_go`` ends the hanging.
     """
 
-    vendor: Vendor
+    vendor: Nvidia
     grow: Callable[[int], None]
-    without_driver: Vendor
-    hanging: Vendor
+    without_driver: Nvidia
+    hanging: Nvidia
     let_go: Callable[[], None]
 
 
@@ -118,13 +117,9 @@ def _nvidia() -> Machine:
     )
 
 
-# Whoever adds a vendor adds a machine here: the GPU that this suite also runs on is of one vendor only.
-MACHINES = {Nvidia: _nvidia}
-
-
-@pytest.fixture(params=MACHINES, ids=lambda vendor: vendor.__name__)
-def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
-    machine = MACHINES[request.param]()
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    machine = _nvidia()
     yield machine
     machine.let_go()
 
@@ -133,7 +128,7 @@ def machine(request: pytest.FixtureRequest) -> Iterator[Machine]:
     params=[
         "fake",
         pytest.param("resident", marks=pytest.mark.process),
-        *MACHINES,
+        "nvidia",
         pytest.param("gpu", marks=[pytest.mark.gpu, pytest.mark.alone]),
     ]
 )
@@ -143,18 +138,13 @@ def subject(request: pytest.FixtureRequest) -> Subject:
     if request.param == "resident":
         process = request.getfixturevalue("holder")
         return Subject(ResidentMeter(), [process.pid], _asks(process))
-    if request.param in MACHINES:
-        machine = MACHINES[request.param]()
+    if request.param == "nvidia":
+        machine = _nvidia()
         return Subject(machine.vendor.make_meter(machine.vendor.list_gpus({}).devices[0]), [RUN], machine.grow)
     if not GPUS:
         pytest.skip("no GPU here")
     process = request.getfixturevalue("gpu_holder")
-    vendor = next(one for one in VENDORS if one.list_gpus(os.environ).devices)
-    return Subject(vendor.make_meter(read_gpus().devices[0]), [process.pid], _asks(process))
-
-
-def test_every_vendor_is_tried_here() -> None:
-    assert {type(vendor) for vendor in VENDORS} == set(MACHINES)
+    return Subject(NVIDIA.make_meter(read_gpus().devices[0]), [process.pid], _asks(process))
 
 
 def test_gpus_are_numbered_from_zero_and_each_has_its_own_names(machine: Machine) -> None:
@@ -183,12 +173,11 @@ def test_what_is_free_is_less_than_all_by_what_others_hold(machine: Machine) -> 
     assert first.memory_bytes > second.free_bytes
 
 
-def test_without_its_driver_a_vendor_has_no_gpus_and_says_why(machine: Machine) -> None:
+def test_without_a_driver_there_are_no_gpus_and_the_reason_is_told(machine: Machine) -> None:
     gpus = machine.without_driver.list_gpus({})
 
     assert gpus.devices == ()
     assert gpus.problem == "Driver Not Loaded"
-    assert gpus.library
 
 
 def test_a_library_that_hangs_is_waited_for_no_longer_than_it_has_time(machine: Machine) -> None:
@@ -203,9 +192,8 @@ def test_a_library_that_hangs_is_waited_for_no_longer_than_it_has_time(machine: 
     meter.close()
 
 
-@pytest.mark.parametrize("vendor", VENDORS, ids=lambda vendor: type(vendor).__name__)
-def test_a_vendor_whose_gpus_are_looked_for_on_this_machine_never_raises(vendor: Vendor) -> None:
-    gpus = vendor.list_gpus(os.environ)
+def test_looking_for_the_gpus_of_this_machine_never_raises() -> None:
+    gpus = read_gpus()
 
     assert bool(gpus.devices) or gpus.driver is not None or gpus.problem
 

@@ -53,7 +53,7 @@ class Card:
 
 
 class FakeNvml:
-    """Only what the launcher calls; ``problem`` makes every initialization fail, ``version`` 1 is an old driver.
+    """Only what the launcher calls; ``problem`` makes every initialization fail.
 
     ``samples_use`` names the calls that tell what processes use. ``before_read`` is called before a card's memory or
     processes are read. While ``answers`` is not set, calls hang that need the driver.
@@ -66,10 +66,9 @@ class FakeNvml:
     NVML_ERROR_NOT_FOUND = 6
     NVML_CLOCK_SM = 1
 
-    def __init__(self, *cards: Card, problem: str = "", version: int = 2, lists_processes: bool = True) -> None:
+    def __init__(self, *cards: Card, problem: str = "", lists_processes: bool = True) -> None:
         self.cards = list(cards)
         self.problem = problem
-        self.version = version
         self.lists_processes = lists_processes
         self.lists_drawing = True
         self.samples_use = {"nvmlDeviceGetProcessUtilization", "nvmlDeviceGetProcessesUtilizationInfo"}
@@ -157,16 +156,16 @@ class FakeNvml:
             raise NVMLError("Not Supported")
         return figure
 
-    def nvmlDeviceGetMemoryInfo(self, card: Card, version: int | None = None) -> SimpleNamespace:
+    def nvmlDeviceGetMemoryInfo(self, card: Card, version: int) -> SimpleNamespace:
         assert self.initialized
         self.before_read()
         self.answers.wait()
         if not card.answers:
             raise NVMLError("GPU is lost")
-        if not card.has_memory or (version and self.version < 2):
+        assert version == self.nvmlMemory_v2
+        if not card.has_memory:
             raise NVMLError("Not Supported")
-        used = card.used_bytes if version else card.used_bytes + card.reserved
-        return SimpleNamespace(total=card.total, reserved=card.reserved, used=used, free=card.total - used)
+        return SimpleNamespace(total=card.total, reserved=card.reserved, used=card.used_bytes)
 
     def nvmlDeviceGetComputeRunningProcesses(self, card: Card) -> list[SimpleNamespace]:
         self.before_read()

@@ -122,7 +122,7 @@ def launcher_for(
     grace_s: float = 0.5,
     meter_factory: Callable[[int | None], RunMeter] = lambda device: RunMeter(),
     python: str = sys.executable,
-    gpus: Callable[[], Gpus] = lambda: Gpus((), "NVML"),
+    gpus: Callable[[], Gpus] = lambda: Gpus(()),
 ) -> ProcessLauncher:
     """A launcher whose worker is ``script``."""
     return ProcessLauncher(

@@ -15,7 +15,7 @@ import pytest
 
 from autotune.launch.port import RunResult
 from autotune.launch.process import ProcessLauncher
-from autotune.machine.meters.vendors import read_gpus
+from autotune.machine.meters.nvidia import read_gpus
 from autotune.records.configuration import Configuration
 from autotune.records.facts import Preload
 from autotune.records.outcome import Measured, Outcome

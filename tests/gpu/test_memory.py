@@ -12,8 +12,7 @@ import pytest
 import torch
 
 from autotune import memory_matrix
-from autotune.machine.meters.nvidia import NvmlMeter
-from autotune.machine.meters.vendors import read_gpus
+from autotune.machine.meters.nvidia import NvmlMeter, read_gpus
 from autotune.records.matrix import highest
 from autotune.records.measurement import CONTENDED_SHARE
 from autotune.records.outcome import OutOfMemory

@@ -18,8 +18,7 @@ import torch
 
 from autotune.launch.process import ProcessLauncher
 from autotune.machine.devices import Device
-from autotune.machine.meters.nvidia import NvmlMeter
-from autotune.machine.meters.vendors import read_gpus
+from autotune.machine.meters.nvidia import NvmlMeter, read_gpus
 from autotune.records.configuration import Configuration
 from autotune.records.measurement import Measurement
 from autotune.records.outcome import Measured

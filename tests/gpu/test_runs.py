@@ -9,7 +9,7 @@ import torch
 from torch.utils._triton import has_triton
 
 from autotune.launch.port import RunResult
-from autotune.machine.meters.vendors import read_gpus
+from autotune.machine.meters.nvidia import read_gpus
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Fallback, OutOfMemory
 from autotune.records.plan import parse_plans

@@ -59,9 +59,7 @@ class Bench:
     variables: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        gpus = Gpus(
-            tuple(fake_gpu(f"GPU-{n}", index=n, total=2**36, reserved=0, used=2**30) for n in range(2)), "NVML", "580"
-        )
+        gpus = Gpus(tuple(fake_gpu(f"GPU-{n}", index=n, total=2**36, reserved=0, used=2**30) for n in range(2)))
         self.launcher = ProcessLauncher(
             python=sys.executable,
             root=self.folder / "runs",

@@ -153,7 +153,7 @@ def test_a_run_on_a_gpu_gets_that_gpu_and_what_is_free_there_and_its_meter_is_cl
         'print(os.environ["CUDA_VISIBLE_DEVICES"], run.request.free_bytes); run.result(0)',
         device=0,
         meter_factory=make,
-        gpus=lambda: Gpus((GPU,), "NVML", "580"),
+        gpus=lambda: Gpus((GPU,), "580"),
     )
 
     assert (result.directory / "stdout.log").read_text() == f"GPU-aa {{'aa': {2**36 - 2**30}}}\n"
@@ -163,7 +163,7 @@ def test_a_run_on_a_gpu_gets_that_gpu_and_what_is_free_there_and_its_meter_is_cl
 
 def test_a_device_that_is_not_there_is_a_usage_error_that_names_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no device 3: found 0 \(Fake\)"):
-        run_script(tmp_path, "", device=3, gpus=lambda: Gpus((GPU,), "NVML", "580"))
+        run_script(tmp_path, "", device=3, gpus=lambda: Gpus((GPU,), "580"))
 
 
 def test_an_interpreter_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:

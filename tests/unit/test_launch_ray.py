@@ -208,7 +208,7 @@ def _fake_gpus() -> Gpus:
         reserved_bytes=0,
         used_bytes=0,
     )
-    return Gpus((card,), "NVML")
+    return Gpus((card,))
 
 
 def test_two_runs_at_once_on_one_node_have_a_gpu_each(cluster: RayCluster, tmp_path: Path) -> None:

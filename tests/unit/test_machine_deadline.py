@@ -35,7 +35,7 @@ def driver() -> Iterator[Driver]:
 
 
 def test_an_answer_in_time_is_the_answer_and_an_error_is_the_error() -> None:
-    questions = Questions("NVML")
+    questions = Questions()
 
     assert questions.ask(lambda: 7, within_s=DEADLINE_S) == 7
     with pytest.raises(TimeoutError, match="its own"):
@@ -44,7 +44,7 @@ def test_an_answer_in_time_is_the_answer_and_an_error_is_the_error() -> None:
 
 
 def test_while_an_answer_is_late_nothing_else_is_asked_and_nobody_waits(driver: Driver) -> None:
-    questions = Questions("NVML")
+    questions = Questions()
     with pytest.raises(NoAnswerError, match=r"NVML did not answer within 0\.02 s"):
         questions.ask(driver.ask, within_s=SHORT_S)
 
@@ -60,7 +60,7 @@ def test_while_an_answer_is_late_nothing_else_is_asked_and_nobody_waits(driver: 
 def test_an_interrupt_while_waiting_leaves_the_question_where_it_is(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    questions = Questions("NVML")
+    questions = Questions()
     with monkeypatch.context() as patch:
         patch.setattr("autotune.machine.meters.deadline.Future.result", _raiser(KeyboardInterrupt()))
         with pytest.raises(KeyboardInterrupt):
@@ -97,7 +97,7 @@ def test_a_meter_that_started_late_has_no_figure_at_all(driver: Driver) -> None:
 
 
 def _meter(meter: FakeMeter) -> MeterWithDeadline:
-    return MeterWithDeadline(meter, library="NVML", start_within_s=SHORT_S, sample_within_s=SHORT_S)
+    return MeterWithDeadline(meter, start_within_s=SHORT_S, sample_within_s=SHORT_S)
 
 
 def _answers(questions: Questions, driver: Driver) -> bool:

@@ -9,9 +9,8 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.launch.process import device_variables
-from autotune.machine.devices import Gpus, find_device
-from autotune.machine.meters.nvidia import Nvidia, NvmlMeter
-from autotune.machine.meters.vendors import meter_for, read_gpus
+from autotune.machine.devices import find_device
+from autotune.machine.meters.nvidia import Nvidia, NvmlMeter, meter_for
 from tests.fakes.nvml import Card, FakeNvml
 
 FOUR = [Card(f"GPU-{letter}0{letter}0-1", name=f"card {letter}") for letter in "abcd"]
@@ -82,14 +81,6 @@ def test_memory_is_told_apart_into_the_drivers_and_the_processes() -> None:
     assert (device.memory_bytes, device.reserved_bytes, device.used_bytes) == (1000, 50, 200)
 
 
-def test_an_old_driver_gives_one_figure_for_both() -> None:
-    card = Card("GPU-a", total=1000, reserved=50, processes={1: 200})
-
-    (device,) = Nvidia(FakeNvml(card, version=1)).list_gpus({}).devices
-
-    assert (device.memory_bytes, device.reserved_bytes, device.used_bytes) == (1000, 0, 250)
-
-
 def test_a_device_without_memory_of_its_own_says_so() -> None:
     (device,) = Nvidia(FakeNvml(Card("GPU-a", has_memory=False))).list_gpus({}).devices
 
@@ -97,11 +88,10 @@ def test_a_device_without_memory_of_its_own_says_so() -> None:
     assert device.free_bytes is None
 
 
-@pytest.mark.parametrize("version", [1, 2])
-def test_what_is_free_is_held_neither_by_processes_nor_by_the_driver(version: int) -> None:
+def test_what_is_free_is_held_neither_by_processes_nor_by_the_driver() -> None:
     card = Card("GPU-a", total=1000, reserved=50, processes={1: 200})
 
-    (device,) = Nvidia(FakeNvml(card, version=version)).list_gpus({}).devices
+    (device,) = Nvidia(FakeNvml(card)).list_gpus({}).devices
 
     assert device.free_bytes == 750
 
@@ -202,17 +192,10 @@ def test_without_any_gpu_the_error_says_why() -> None:
         find_device(0, Nvidia(FakeNvml(problem="Driver Not Loaded")).list_gpus({}))
 
 
-def test_the_first_vendor_that_has_gpus_here_is_asked_for_them_and_for_their_meters() -> None:
-    absent, present = Nvidia(FakeNvml(problem="no driver")), Nvidia(FakeNvml(Card("GPU-a", processes={7: 5})))
+def test_a_meter_is_for_a_gpu_that_is_there() -> None:
+    present = Nvidia(FakeNvml(Card("GPU-a", processes={7: 5})))
 
-    assert [device.uuid for device in read_gpus({}, vendors=(absent, present)).devices] == ["GPU-a"]
-    assert meter_for(0, vendors=(absent, present)).must_be_told
+    assert meter_for(0, vendor=present).must_be_told
+    assert not meter_for(None, vendor=Nvidia(FakeNvml(problem="no driver"))).must_be_told
     with pytest.raises(UsageError, match="no device 1: found 0"):
-        meter_for(1, vendors=(absent, present))
-
-
-def test_without_any_gpu_each_vendor_says_why() -> None:
-    vendors = (Nvidia(FakeNvml(problem="no driver")), Nvidia(FakeNvml(problem="no permission")))
-
-    assert read_gpus({}, vendors=vendors) == Gpus((), "NVML", problem="no driver; no permission")
-    assert not meter_for(None, vendors=vendors).must_be_told
+        meter_for(1, vendor=present)

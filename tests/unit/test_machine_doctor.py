@@ -67,7 +67,7 @@ def test_an_interpreter_that_does_not_run_is_no_traceback(tmp_path: Path) -> Non
 
 def test_a_gpu_that_torch_does_not_see_is_named_with_what_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = fake_gpu("GPU-aa", total=80 * 2**30, used=2**30)
-    monkeypatch.setattr("autotune.machine.doctor.read_gpus", lambda: Gpus((gpu,), "NVML", "580.65"))
+    monkeypatch.setattr("autotune.machine.doctor.read_gpus", lambda: Gpus((gpu,), "580.65"))
     findings = {finding.name: finding for finding in examine("/no/such/python")}
     assert findings["GPU 0"].found == "Fake, 80 GiB, 1 GiB in use now"
     assert findings["GPU 0"].means == "Peaks are NVML's, device 0 of --devices."
@@ -76,7 +76,7 @@ def test_a_gpu_that_torch_does_not_see_is_named_with_what_reads_it(monkeypatch: 
 
 
 def test_a_gpu_that_only_torch_sees_is_named_with_what_is_then_in_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("autotune.machine.doctor.read_gpus", lambda: Gpus((), "NVML", problem="NVML did not answer"))
+    monkeypatch.setattr("autotune.machine.doctor.read_gpus", lambda: Gpus((), problem="NVML did not answer"))
     monkeypatch.setattr("autotune.machine.doctor.look_at_torch", lambda python: Torch("2.13", cuda="13", num_devices=1))
     findings = {finding.name: finding for finding in examine("/no/such/python")}
     assert findings["GPU"].found == "NVML did not answer"

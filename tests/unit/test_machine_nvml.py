@@ -183,17 +183,6 @@ def test_more_host_pids_than_processes_are_not_added_up_as_the_runs() -> None:
     assert meter.sample([OWN]) is None
 
 
-def test_what_the_driver_keeps_to_itself_is_in_no_figure_when_the_newer_call_fails_for_a_moment() -> None:
-    card = Card("GPU-1", processes={OTHER: 500 * MIB})
-    nvml = FakeNvml(card)
-    meter = NvmlMeter("GPU-1", nvml=nvml, list_every=1)
-    meter.start()
-    card.processes[OWN] = 40 * MIB
-    nvml.version = 1
-
-    assert meter.sample([OWN]) == 40 * MIB
-
-
 def test_a_baseline_that_could_not_be_read_is_not_taken_for_none() -> None:
     card = Card("GPU-1", processes={OTHER: 500 * MIB}, has_memory=False)
     meter = _meter(card, lists_processes=False)

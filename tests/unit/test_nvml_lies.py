@@ -15,9 +15,8 @@ from typing import Any
 
 import pytest
 
-from autotune.machine.meters.nvidia import Nvidia
+from autotune.machine.meters.nvidia import Nvidia, meter_for
 from autotune.machine.meters.run_meter import RunMeter, Sample
-from autotune.machine.meters.vendors import meter_for
 from autotune.records.configuration import Configuration
 from autotune.records.measurement import Measurement
 from autotune.records.outcome import Measured
@@ -220,7 +219,7 @@ def test_a_lie_is_measured_another_way_or_flagged(lie: str, tmp_path: Path) -> N
         result = run_script(
             tmp_path,
             WORKER,
-            meter_factory=lambda device: followed(meter_for(device, vendors=(vendor,)), tmp_path / "read"),
+            meter_factory=lambda device: followed(meter_for(device, vendor=vendor), tmp_path / "read"),
         )
     finally:
         machine.nvml.answers.set()

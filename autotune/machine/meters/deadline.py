@@ -1,4 +1,4 @@
-"""Questions to a driver that may never answer: each has a deadline, so that no study hangs with the driver."""
+"""Questions to NVML, which may never answer: each has a deadline, so that no study hangs with the driver."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from ...records.environment import DeviceReading
 from .port import MemoryMeter, Neighbours
 
 _T = TypeVar("_T")
@@ -19,34 +18,30 @@ class NoAnswerError(Exception):
 
 
 class Questions:
-    """Asks a library each question in a thread of its own: a call that hangs in a driver cannot be ended.
+    """Asks NVML each question in a thread of its own: a call that hangs in a driver cannot be ended.
 
     Questions may be asked at the same time. Once one is late, no other is asked until it is answered: all of them would
     wait for the same driver, each with a thread.
-
-    Args:
-        library: its name, as messages have it.
     """
 
-    def __init__(self, library: str) -> None:
-        self._library = library
+    def __init__(self) -> None:
         self._late: Future[Any] | None = None
         self._why = ""
 
     def ask(self, question: Callable[[], _T], *, within_s: float) -> _T:
-        """The answer, or what the question raised; NoAnswerError where it takes longer than ``within_s`` seconds."""
+        """Return the answer, or raise what the question raised; NoAnswerError after ``within_s`` seconds."""
         if self._late is not None and not self._late.done():
             raise NoAnswerError(self._why)
         answer: Future[_T] = Future()
         # A daemon, as this process must be able to end while it hangs.
-        threading.Thread(target=_answer, args=(question, answer), name=self._library, daemon=True).start()
+        threading.Thread(target=_answer, args=(question, answer), name="NVML", daemon=True).start()
         try:
             return answer.result(within_s)
         except BaseException as error:
             if answer.done():
                 raise
             # Also after Ctrl-C: the call goes on.
-            self._late, self._why = answer, f"{self._library} did not answer within {within_s:g} s"
+            self._late, self._why = answer, f"NVML did not answer within {within_s:g} s"
             if isinstance(error, TimeoutError):
                 raise NoAnswerError(self._why) from None
             raise
@@ -59,26 +54,21 @@ def _answer(question: Callable[[], _T], answer: Future[_T]) -> None:
         answer.set_exception(error)
 
 
-class MeterWithDeadline:
-    """A meter that has no figure while its library does not answer, and none at all where it did not even start.
+class MeterWithDeadline(MemoryMeter):
+    """A meter that has no figure while NVML does not answer, and none at all where it did not even start.
 
     Args:
         meter: the one that may hang.
-        library: what it reads, as messages name it.
         start_within_s: the time that ``start`` has.
         sample_within_s: the time that a sample has, and ``close``. The run is not watched for so long.
     """
 
-    def __init__(self, meter: MemoryMeter, *, library: str, start_within_s: float, sample_within_s: float) -> None:
+    def __init__(self, meter: MemoryMeter, *, start_within_s: float, sample_within_s: float) -> None:
         self._meter = meter
-        self._questions = Questions(library)
+        self._questions = Questions()
         self._start_within_s = start_within_s
         self._sample_within_s = sample_within_s
         self._not_started = ""
-        self.contended = False
-        self.neighbours = Neighbours()
-        self.problem = ""
-        self.reading: DeviceReading | None = None
 
     def start(self) -> None:
         """See ``MemoryMeter``."""

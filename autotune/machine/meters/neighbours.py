@@ -39,7 +39,7 @@ class Owners:
         self._run: frozenset[int] = frozenset()
 
     def of(self, pids: Collection[int], own: Collection[int]) -> Whose:
-        """Whose these pids are; ``own`` are those of the run, as this process sees them."""
+        """Tell whose these pids are; ``own`` are those of the run, as this process sees them."""
         new = frozenset(pids) - self._before
         strangers = frozenset(pids) & self._before
         self.sees_own_pids = self.sees_own_pids or not new.isdisjoint(own)
@@ -78,7 +78,7 @@ class ProcessUse:
         self.since_s = 0.0
 
     def read(self) -> dict[int, float]:
-        """Seconds of use by pid since the reading before; empty where there is nothing new, or nothing is known.
+        """Return seconds of use by pid since the reading before; empty where there is nothing new, or nothing is known.
 
         A reading stands for no more time than lies between two of the driver's samples: processes without any work are
         in none, so that nothing new may as well mean that nobody worked.

@@ -1,7 +1,8 @@
-"""NVIDIA's GPUs as a vendor: the memory that a run takes, and other programs' use of it meanwhile, by NVML."""
+"""NVIDIA's GPUs: the memory that a run takes, and other programs' use of it meanwhile, by NVML."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -9,12 +10,12 @@ from typing import Any
 
 from ...errors import RunError
 from ...records.environment import ClockLimit, DeviceReading
-from ..devices import Device, Gpus
+from ..devices import Device, Gpus, find_device
 from .deadline import MeterWithDeadline, NoAnswerError, Questions
 from .neighbours import Owners, ProcessUse, Whose, seconds_of_others
-from .nvidia_listing import Memory, NoFigureError, list_gpus, memory_of
-from .nvml import module_of, open_nvml
-from .port import Neighbours
+from .nvidia_listing import Memory, NoFigureError, list_gpus, memory_of, module_of, open_nvml
+from .port import MemoryMeter, Neighbours
+from .run_meter import RunMeter
 
 # Sensors are read by the driver several times a second, and each question takes its lock.
 _EVERY_S = 0.2
@@ -80,7 +81,7 @@ _MOVED_BYTES = 8 * 2**20  # others must move by more than this to count as conte
 _BLIND = "NVML does not list the run among the GPU's processes: what others have taken meanwhile would be in the peak"
 
 
-class NvmlMeter:
+class NvmlMeter(MemoryMeter):
     """The device's used memory, less what other processes hold.
 
     What others hold is read before the run begins; when they move later, the figure is corrected by as much and
@@ -132,10 +133,6 @@ class NvmlMeter:
         self._looked_at_bytes = 0
         self._clock = clock
         self._conditions = NvmlConditions(self._nvml, clock=clock)
-        self.contended = False
-        self.neighbours = Neighbours()
-        self.problem = ""
-        self.reading: DeviceReading | None = None
 
     def start(self) -> None:
         """Note what the device's memory holds before the run. RunError if NVML does not know the device."""
@@ -156,7 +153,7 @@ class NvmlMeter:
         self._owners = Owners({*(self._others or ()), *self._use.read()})
 
     def sample(self, pids: Sequence[int]) -> int | None:
-        """The device's used bytes that are the run's own; None where NVML has no figure."""
+        """Return the device's used bytes that are the run's own; None where NVML has no figure."""
         self.reading = self._conditions.read(self._handle)
         own = set(pids)
         is_due = self._samples % self._list_every == 0
@@ -194,11 +191,10 @@ class NvmlMeter:
         return Neighbours(seconds_of_others(use, whose, num_own=len(own)), self._use.since_s)
 
     def _used(self) -> int:
-        """The device's used bytes; NoFigureError if they, or what they were before the run, are not known."""
+        """Return the device's used bytes; NoFigureError if they, or those before the run, are not known."""
         if self._before is None:
             raise NoFigureError(self._why_unknown)
-        # By the same call as before the run: the older one adds what the driver keeps to itself.
-        return memory_of(self._nvml, self._handle, versions=(self._before.version,)).used
+        return memory_of(self._nvml, self._handle).used
 
     def _listed_bytes(self, own: set[int], *, why: str) -> int | None:
         """Return the bytes that NVML lists for the run's processes, as the device itself has no figure.
@@ -215,7 +211,7 @@ class NvmlMeter:
         return sum(figure or 0 for figure in figures)
 
     def _sort(self, now: Mapping[int, int | None] | None, own: set[int]) -> Whose | None:
-        """Whose the listed processes are; None if there is no list, or was none before the run."""
+        """Tell whose the listed processes are; None if there is no list, or was none before the run."""
         self._whose = None if now is None or self._others is None else self._owners.of(now.keys(), own)
         return self._whose
 
@@ -237,7 +233,7 @@ class NvmlMeter:
         self.contended = abs(self._moved_bytes) > _MOVED_BYTES or bool(whose.unsure)
 
     def _processes(self) -> dict[int, int | None] | None:
-        """Bytes by pid of all processes on the device, computing or drawing; None if NVML does not list them."""
+        """Return bytes by pid of all processes on the device, computing or drawing; None if NVML does not list them."""
         computing = self._listed(self._nvml.nvmlDeviceGetComputeRunningProcesses)
         if computing is None:
             return None
@@ -264,7 +260,7 @@ _SAMPLE_S = 5.0
 
 
 class Nvidia:
-    """The vendor: see ``Vendor``.
+    """Lists the GPUs and makes their meters, with NVML.
 
     Args:
         nvml: a module like ``pynvml``, which is the default; all meters share it, once it is open.
@@ -276,21 +272,35 @@ class Nvidia:
         self._nvml = nvml
         self._list_within_s = list_within_s
         self._sample_within_s = sample_within_s
-        self._questions = Questions("NVML")
+        self._questions = Questions()
 
     def list_gpus(self, variables: Mapping[str, str]) -> Gpus:
-        """All GPUs and slices (MIG) of them, or the entries of ``CUDA_VISIBLE_DEVICES`` where that is set."""
+        """List the GPUs that a process with these environment variables sees. Never raises nor hangs.
+
+        They are all GPUs and slices (MIG) of them, or the entries of ``CUDA_VISIBLE_DEVICES`` where that is set.
+        """
         try:
             question = partial(list_gpus, module_of(self._nvml), variables)
             return self._questions.ask(question, within_s=self._list_within_s)
         except NoAnswerError as error:
-            return Gpus((), "NVML", problem=str(error))
+            return Gpus((), problem=str(error))
 
     def make_meter(self, device: Device) -> MeterWithDeadline:
-        """The meter of one of them."""
-        return MeterWithDeadline(
-            NvmlMeter(device.uuid, nvml=self._nvml),
-            library="NVML",
-            start_within_s=self._list_within_s,
-            sample_within_s=self._sample_within_s,
-        )
+        """Make the meter of one of them, which never hangs either."""
+        meter = NvmlMeter(device.uuid, nvml=self._nvml)
+        return MeterWithDeadline(meter, start_within_s=self._list_within_s, sample_within_s=self._sample_within_s)
+
+
+NVIDIA = Nvidia()
+
+
+def read_gpus(variables: Mapping[str, str] = os.environ, *, vendor: Nvidia = NVIDIA) -> Gpus:
+    """List the GPUs that a process with these environment variables sees; never raises."""
+    return vendor.list_gpus(variables)
+
+
+def meter_for(device: int | None, *, vendor: Nvidia = NVIDIA) -> RunMeter:
+    """Make the meter of a run on that GPU, or on any that it sees; UsageError for a device that isn't there."""
+    gpus = read_gpus(vendor=vendor)
+    devices = gpus.devices if device is None else (find_device(device, gpus),)
+    return RunMeter(((found, vendor.make_meter(found)) for found in devices), problem=gpus.problem)

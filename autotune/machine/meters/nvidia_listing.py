@@ -8,24 +8,39 @@ UUID (DeepSpeed's makes numbers of what it finds).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..devices import Device, Gpus
-from .nvml import open_nvml
+
+
+def module_of(nvml: Any = None) -> Any:
+    """Return ``pynvml``, imported late, or the module that a test has in its place."""
+    if nvml is None:
+        import pynvml
+
+        return pynvml
+    return nvml
+
+
+@functools.cache
+def open_nvml(module: Any) -> None:
+    """Open a module like ``pynvml``, once; its NVMLError where it cannot be opened, and the next call tries again.
+
+    It may hang: ask with a deadline (``Questions``). Without NVIDIA's persistence daemon, the driver takes seconds to
+    start a card for whoever opens NVML. So NVML stays open until this process ends: closing is one more call that may
+    hang.
+    """
+    module.nvmlInit()
 
 
 @dataclass(frozen=True)
 class Memory:
-    """The memory of a device, in bytes, and the version of NVML's call that gave it.
+    """The memory of a device, in bytes: all of it, what the driver keeps to itself, and what processes use."""
 
-    Version 2 keeps what the driver reserves apart from what processes use. Drivers before 510 have version 1 only,
-    where the two are one figure.
-    """
-
-    version: int
     total: int
     reserved: int
     used: int
@@ -35,41 +50,33 @@ class NoFigureError(Exception):
     """NVML does not know a device's memory, or what it says cannot be true."""
 
 
-def memory_of(nvml: Any, handle: Any, *, versions: Sequence[int] = (2, 1)) -> Memory:
-    """The memory of a device by the first of the calls that gives it; NoFigureError with the reason if none does."""
-    problem = ""
-    for version in versions:
-        try:
-            if version == 2:
-                found = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
-                memory = Memory(2, int(found.total), int(found.reserved), int(found.used))
-            else:
-                found = nvml.nvmlDeviceGetMemoryInfo(handle)
-                memory = Memory(1, int(found.total), 0, int(found.used))
-        except nvml.NVMLError as error:
-            problem = str(error)
-            continue
-        if memory.used <= memory.total and memory.total > 0:
-            return memory
-        # NVML_VALUE_NOT_AVAILABLE is 2**64 - 1, and layers that share a GPU out have let their counters wrap around.
-        problem = f"{memory.used} of {memory.total} bytes are said to be in use"
-    raise NoFigureError(problem)
+def memory_of(nvml: Any, handle: Any) -> Memory:
+    """Return the memory of a device; NoFigureError with the reason if NVML has no figure."""
+    try:
+        found = nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2)
+    except nvml.NVMLError as error:
+        raise NoFigureError(str(error)) from None
+    memory = Memory(int(found.total), int(found.reserved), int(found.used))
+    # NVML_VALUE_NOT_AVAILABLE is 2**64 - 1, and layers that share a GPU out have let their counters wrap around.
+    if memory.used > memory.total or not memory.total:
+        raise NoFigureError(f"{memory.used} of {memory.total} bytes are said to be in use")
+    return memory
 
 
 _MPS_PIPES = "/tmp/nvidia-mps"  # noqa: S108 - where the service has them by default
 
 
 def list_gpus(nvml: Any, variables: Mapping[str, str]) -> Gpus:
-    """Return what NVML tells: see ``Vendor.list_gpus``. May hang."""
+    """List the GPUs that a process with these environment variables sees, numbered from 0. May hang."""
     try:
         open_nvml(nvml)
         cards = [_slots(nvml, index) for index in range(nvml.nvmlDeviceGetCount())]
         visible = _visible(cards, variables.get("CUDA_VISIBLE_DEVICES"))
         by_number = not _is_shared_out(variables) and _cuda_counts_alike(nvml, cards)
         devices = tuple(_describe(nvml, index, slot, by_number=by_number) for index, slot in enumerate(visible))
-        return Gpus(devices, "NVML", nvml.nvmlSystemGetDriverVersion())
+        return Gpus(devices, nvml.nvmlSystemGetDriverVersion())
     except nvml.NVMLError as error:
-        return Gpus((), "NVML", problem=str(error))
+        return Gpus((), problem=str(error))
 
 
 @dataclass(frozen=True)
@@ -88,10 +95,7 @@ class _Slot:
 
 
 def _slots(nvml: Any, index: int) -> list[_Slot]:
-    """Return the devices of a card that CUDA can be given: the card itself, or its MIG devices.
-
-    The list is empty if the card does not answer.
-    """
+    """Return the devices of a card that CUDA can be given: the card itself, its MIG devices, or none if it is mute."""
     try:
         card = nvml.nvmlDeviceGetHandleByIndex(index)
         uuid = nvml.nvmlDeviceGetUUID(card)

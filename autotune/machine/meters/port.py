@@ -1,13 +1,12 @@
-"""Interfaces of a GPU vendor's file and of a memory meter."""
+"""Interface of a memory meter."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from ...records.environment import DeviceReading
-from ..devices import Device, Gpus
 
 
 @dataclass(frozen=True)
@@ -21,41 +20,26 @@ class Neighbours:
     since_s: float = 0.0
 
 
-class Vendor(Protocol):
-    """A maker of GPUs: which of them a process sees, and how their memory is read."""
-
-    def list_gpus(self, variables: Mapping[str, str]) -> Gpus:
-        """The GPUs that a process with these environment variables sees, numbered from 0. Never raises nor hangs."""
-        ...
-
-    def make_meter(self, device: Device) -> MemoryMeter:
-        """A meter of one of those GPUs, which never hangs either (``MeterWithDeadline``)."""
-        ...
-
-
 class MemoryMeter(Protocol):
     """Samples the memory that one run takes in one place, what others hold there left out.
 
     ``start`` is called before the run's first process exists, ``close`` after its last one is gone.
     """
 
-    contended: bool
+    contended: bool = False
     """Tell whether others held another amount of the place's memory at the latest sample than at the start."""
-    neighbours: Neighbours
+    neighbours: Neighbours = Neighbours()
     """Tell how long other programs used the place's processors, as far as the latest sample made it known."""
-    problem: str
+    problem: str = ""
     """Why the latest sample has no figure, or an unreliable one; empty if nothing is wrong."""
-    reading: DeviceReading | None
+    reading: DeviceReading | None = None
     """Tell what the device was like at the latest sample; None where it was not looked at then, or is no GPU."""
 
     def start(self) -> None:
         """Note what others hold. RunError if the place cannot be read at all."""
-        ...
 
     def sample(self, pids: Sequence[int]) -> int | None:
-        """The bytes that the run, whose processes are ``pids``, holds now; None if this cannot be told at present."""
-        ...
+        """Return the bytes that the run, whose processes are ``pids``, holds now; None if nobody can tell now."""
 
     def close(self) -> None:
         """Give back what ``start`` took."""
-        ...

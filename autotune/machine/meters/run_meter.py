@@ -15,25 +15,20 @@ from ..devices import Device
 from .port import MemoryMeter, Neighbours
 
 
-class ResidentMeter:
-    """Sums the resident sets of the processes it is given.
+class ResidentMeter(MemoryMeter):
+    """Sums the resident sets of the processes it is given, which hold nobody else's memory.
 
     Pages that processes share count once for each of them, so forked data loaders do not belong into ``pids``.
     """
-
-    contended = False  # what other processes hold is not in a resident set
-    neighbours = Neighbours()  # a processor that others use is waited for, which the process itself sees
-    problem = ""  # a process without a resident set has ended
-    reading: DeviceReading | None = None  # of a processor nothing is read
 
     def __init__(self) -> None:
         self._processes: dict[int, psutil.Process] = {}
 
     def start(self) -> None:
-        """Nothing to note: a resident set holds nobody else's memory."""
+        """Note nothing."""
 
     def sample(self, pids: Sequence[int]) -> int | None:
-        """The sum over the processes that are still there, None if none is."""
+        """Return the sum over the processes that are still there, None if none is."""
         sizes = [size for pid in pids if (size := self._resident(pid)) is not None]
         return sum(sizes) if sizes else None
 

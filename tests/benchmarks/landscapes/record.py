@@ -35,7 +35,7 @@ sys.path.insert(0, str(ROOT))
 from autotune.launch.port import Launcher  # noqa: E402
 from autotune.launch.process import ProcessLauncher  # noqa: E402
 from autotune.launch.requests import discovery_request, trial_request  # noqa: E402
-from autotune.machine.meters.vendors import read_gpus  # noqa: E402
+from autotune.machine.meters.nvidia import read_gpus  # noqa: E402
 from autotune.records.codec import dumps, loads  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
 from autotune.records.facts import Facts  # noqa: E402

@@ -34,7 +34,7 @@ from autotune.launch.port import Launcher
 from autotune.launch.process import ProcessLauncher
 from autotune.machine.devices import find_device
 from autotune.machine.interpreter import find_interpreter
-from autotune.machine.meters.vendors import read_gpus
+from autotune.machine.meters.nvidia import read_gpus
 from autotune.metering.host import processor_name
 from autotune.pipeline import write_bundle
 from autotune.records.engines import ENGINES
