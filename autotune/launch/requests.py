@@ -35,7 +35,7 @@ def has_placeholder(arguments: Sequence[str]) -> bool:
 
 
 def own_batch_size(spec: StudySpec) -> int | None:
-    """The script's own batch size as the user gave it: ``{batch_size:32}``, or ``--batch-size``; else None."""
+    """Return the script's own batch size as the user gave it: ``{batch_size:32}``, or ``--batch-size``; else None."""
     for argument in spec.arguments:
         match = _PLACEHOLDER.search(argument)
         if match is not None and match[1] is not None:
@@ -44,7 +44,7 @@ def own_batch_size(spec: StudySpec) -> int | None:
 
 
 def own_accumulation(arguments: Sequence[str]) -> int | None:
-    """The script's own accumulation as ``{accumulation:4}`` says it; None where it is not among the arguments.
+    """Return the script's own accumulation as ``{accumulation:4}`` says it; None where no argument says it.
 
     UsageError where it is there without a number.
     """
@@ -77,8 +77,20 @@ def fill_arguments(
     return tuple(_ACCUMULATION.sub(accumulation, argument) for argument in filled)
 
 
+def _request(spec: StudySpec, *configurations: Configuration) -> Request:
+    """Make the request to measure configurations, which every other request about a study's script differs from."""
+    return Request(
+        mode="measure",
+        script=spec.script,
+        module=spec.module,
+        arguments=fill_arguments(spec.arguments, configurations[0]),
+        configurations=configurations,
+        measuring=spec.measuring,
+    )
+
+
 def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Request:
-    """The run that measures the baseline and describes the script, in a study that ends at ``ends_at``.
+    """Make the request to measure the baseline and to describe the script, in a study that ends at ``ends_at``.
 
     No memory limit: the baseline is measured as it is, and then judged. But for the search for kernels: trials, which
     are compared with it, leave that out. UsageError if the arguments hold ``{batch_size}`` or ``{accumulation}`` and
@@ -95,13 +107,9 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
             )
     accumulation = own_accumulation(spec.arguments)
     configuration = Configuration(engine=plain_engine_of(spec.engine), batch_size=size)
-    return Request(
+    return replace(
+        _request(spec, configuration),
         mode="discover",
-        script=spec.script,
-        module=spec.module,
-        arguments=fill_arguments(spec.arguments, configuration),
-        configurations=(configuration,),
-        measuring=spec.measuring,
         batch_control=control,
         accumulation_control=None if accumulation is None else AccumulationControl("arguments", accumulation),
         memory_matrix=True,
@@ -114,26 +122,23 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
 
 
 def graphs_request(spec: StudySpec, *, ends_at: float | None) -> Request:
-    """The run that describes a script of which only the graphs are asked for."""
+    """Make the request to describe a script of which only the graphs are asked for."""
     return replace(discovery_request(spec, ends_at=ends_at), measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False)
 
 
 def audit_request(spec: StudySpec) -> Request:
-    """The run that measures the script as it stands, and looks at what it does by itself to what it keeps."""
+    """Make the request to measure the script as it stands, and to see what it does by itself to what it keeps."""
     request = discovery_request(spec)
     return replace(request, mode="audit", measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False, kernel_search=True)
 
 
 def description_request(spec: StudySpec, facts: Facts, batch_size: int | None, *, ends_at: float | None) -> Request:
-    """The run that describes a script whose baseline was measured, at another batch size than its own."""
+    """Make the request to describe a script whose baseline was measured, at another batch size than its own."""
     configuration = Configuration(engine=plain_engine_of(spec.engine), batch_size=batch_size)
-    return Request(
+    return replace(
+        _request(spec, configuration),
         mode="discover",
-        script=spec.script,
-        module=spec.module,
         script_sha256=facts.script_sha256,
-        arguments=fill_arguments(spec.arguments, configuration),
-        configurations=(configuration,),
         measuring=_AS_SHORT_AS_CAN_BE,
         batch_control=facts.batch_control,
         kernel_search=False,
@@ -143,19 +148,18 @@ def description_request(spec: StudySpec, facts: Facts, batch_size: int | None, *
 
 
 def _describing(engine: Engine) -> Literal["aot", "inductor", "ortmodule", "onnxruntime"]:
-    """Engine eager has no plans; they are described all the same, for who looks at them."""
+    # Engine eager has no plans; they are described all the same, for who looks at them.
     return "aot" if engine == "eager" else engine
 
 
 def locate_request(spec: StudySpec, facts: Facts) -> Request:
-    """The run that sees in one step of the script as it is which modules its blocks are."""
-    request = round_request(
-        spec,
-        facts.baseline,
+    """Make the request to see in one step of the script as it is which modules its blocks are."""
+    return replace(
+        _request(spec, facts.baseline),
+        mode="locate",
         batch_control=facts.batch_control,
         accumulation_control=facts.accumulation_control,
     )
-    return replace(request, mode="locate")
 
 
 def launch_request(
@@ -170,14 +174,7 @@ def launch_request(
 ) -> Request:
     """Make the request of a run to the script's own end with a bundle's setting.
 
-    Args:
-        stack: What the bundle was made of.
-        configuration: The bundle's setting.
-        script: The script's path.
-        module: The module's name, as of ``python -m``; empty for a script.
-        arguments: The script's own arguments.
-        allow_stale: Go on where the script is no longer the bundle's.
-        is_stale: The files are no longer the bundle's, as is known before the run.
+    ``is_stale``: the files are no longer the bundle's, as is known before the run. ``allow_stale``: go on then.
     """
     accumulation = None if stack.accumulation_control is None else stack.accumulation_control.steps
     return Request(
@@ -205,7 +202,7 @@ def trial_request(
     kernel_search: bool = True,
     server: str = "",
 ) -> Request:
-    """The run that measures configurations one after the other; they share a batch size and choices.
+    """Make the request to measure configurations one after the other; they share a batch size and choices.
 
     ``measuring`` is how, the spec's unless given. ``may_fork``: it need not be a fresh process, where the script and
     the engine allow that. ``kernel_search`` and ``server``: see ``Request``.
@@ -214,12 +211,8 @@ def trial_request(
     sizes = {configuration.batch_size for configuration in configurations}
     assert len(sizes) == 1, f"a run has one batch size, not {sizes}"
     assert len({configuration.choices for configuration in configurations}) == 1, "a run makes its choices once"
-    return Request(
-        mode="measure",
-        script=spec.script,
-        module=spec.module,
-        arguments=fill_arguments(spec.arguments, configurations[0]),
-        configurations=tuple(configurations),
+    return replace(
+        _request(spec, *configurations),
         measuring=_within_steps(measuring or spec.measuring, facts, configurations[0].batch_size),
         batch_control=facts.batch_control,
         accumulation_control=facts.accumulation_control,
@@ -238,7 +231,7 @@ def can_fork(spec: StudySpec, facts: Facts, configuration: Configuration) -> boo
 
 
 def _within_steps(measuring: Measuring, facts: Facts, batch_size: int | None) -> Measuring:
-    """The same with a warm-up that leaves steps to measure, however much times scatter, where the script has few."""
+    """Shorten the warm-up so that it leaves steps to measure, however much times scatter, where the script has few."""
     if facts.steps.in_all is None or not facts.batch_size or not batch_size:
         return measuring
     steps = facts.steps.in_all * facts.batch_size // batch_size
@@ -254,16 +247,12 @@ def round_request(
     accumulation_control: AccumulationControl | None,
     measuring: Measuring | None = None,
 ) -> Request:
-    """The run that measures one configuration of which nothing is known but how its sizes are set.
+    """Make the request to measure one configuration of which nothing is known but how its sizes are set.
 
     ``measuring`` is how, the spec's unless given.
     """
-    return Request(
-        mode="measure",
-        script=spec.script,
-        module=spec.module,
-        arguments=fill_arguments(spec.arguments, configuration),
-        configurations=(configuration,),
+    return replace(
+        _request(spec, configuration),
         measuring=measuring or spec.measuring,
         batch_control=batch_control,
         accumulation_control=accumulation_control,
@@ -279,13 +268,12 @@ def verify_request(
     accumulation_control: AccumulationControl | None = None,
     limit_bytes: int | None,
 ) -> Request:
-    """The run of a configuration's first steps, to compare them with those of other runs."""
-    measured = round_request(
-        spec, configuration, batch_control=batch_control, accumulation_control=accumulation_control
-    )
+    """Make the request of a configuration's first steps, to compare them with those of other runs."""
     return replace(
-        measured,
+        _request(spec, configuration),
         mode="verify",
+        batch_control=batch_control,
+        accumulation_control=accumulation_control,
         verifying=verifying,
         memory_limit_bytes=limit_bytes,
         # Kernels that were chosen by their times round as chance has it.
