@@ -51,28 +51,25 @@ def _with_choices(state: EngineState) -> EngineState:
 
 
 def _plain(engine: Engine, python: str) -> EngineState:
-    """An engine that runs where the script does."""
-    does, needs = ENGINES[engine].does, ENGINES[engine].needs
+    needs = ENGINES[engine].needs
+    state = EngineState(engine, ENGINES[engine].does, usable=True, found="", python=python)
     try:
         if needs:
             check_has(python, *needs, hint=f"{python} -m pip install {' '.join(needs)}")
-            return EngineState(engine, does, usable=True, found=" and ".join(needs) + " are there", python=python)
+            return replace(state, found=" and ".join(needs) + " are there")
         torch = ask_interpreter(python).torch
     except UsageError as error:
-        return EngineState(engine, does, usable=False, found=str(error), next_step=error.hint, python=python)
+        return replace(state, usable=False, found=str(error), next_step=error.hint)
     if torch is None:
         next_step = "install torch there, or choose another interpreter with --python"
-        return EngineState(
-            engine, does, usable=False, found=f"{python} has no torch", next_step=next_step, python=python
-        )
+        return replace(state, usable=False, found=f"{python} has no torch", next_step=next_step)
     found = f"torch {torch}"
     if ENGINES[engine].needs_compiler and find_cxx_compiler() is None:
         found += "; no C++ compiler: on GPUs only"
-    return EngineState(engine, does, usable=True, found=found, python=python)
+    return replace(state, found=found)
 
 
 def _own() -> EngineState:
-    """The engine with an environment of its own."""
     engine, does = OWN_ENGINE, ENGINES[OWN_ENGINE].does
     python = environment_python()
     if python is not None:

@@ -66,7 +66,7 @@ def environment_folder() -> Path:
 
 
 def environment_python() -> Path | None:
-    """The interpreter of the environment; None where it is not there, or not whole."""
+    """Return the interpreter of the environment; None where it is not there, or not whole."""
     folder = environment_folder()
     python = folder / "bin" / "python"
     # A link to the Python that it was made with, which may be gone by now.
@@ -74,7 +74,7 @@ def environment_python() -> Path | None:
 
 
 def engine_interpreter(engine: Engine, *, named: str | None = None) -> str:
-    """The interpreter that runs a script under an engine: the one that was named, the engine's own, or this one.
+    """Return the interpreter that runs a script under an engine: the one that was named, the engine's own, or this one.
 
     UsageError if it is not there, or the engine's own environment was not made yet.
     """

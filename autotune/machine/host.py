@@ -46,7 +46,7 @@ _V2 = _Names("memory.max", "memory.current", ("inactive_file", "active_file"), "
 
 
 def check_platform() -> None:
-    """RunError where the worker's process groups, signals and /proc are not what Linux has."""
+    """Raise RunError where the worker's process groups, signals and /proc are not what Linux has."""
     if not sys.platform.startswith("linux"):
         raise RunError(
             f"autotune runs scripts on Linux only, this is {sys.platform!r}",
@@ -61,7 +61,7 @@ def find_cxx_compiler() -> str | None:
 
 
 def host_memory_limit(*, root: Path = Path("/")) -> int:
-    """The bytes a run may take: what the host has available, or what a container's limit leaves if that is less."""
+    """Return the bytes a run may take: what the host has available, or less where a container's limit leaves less."""
     memory = host_memory(root=root)
     return memory.available_bytes if memory.left_bytes is None else min(memory.available_bytes, memory.left_bytes)
 
@@ -96,7 +96,7 @@ def oom_kills(*, root: Path = Path("/")) -> int | None:
 
 
 def _control_groups(root: Path) -> list[tuple[Path, _Names]]:
-    """The folders of this process's memory control groups, from its own up to the topmost that is mounted."""
+    """List the folders of this process's memory control groups, from its own up to the topmost that is mounted."""
     try:
         memberships = (root / "proc/self/cgroup").read_text().splitlines()
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
@@ -127,7 +127,7 @@ def _control_groups(root: Path) -> list[tuple[Path, _Names]]:
 
 
 def _counters(path: Path) -> dict[str, int]:
-    """Lines of a name and a number; empty if there is no such file."""
+    """Read lines of a name and a number; empty if there is no such file."""
     try:
         rows = [line.replace(":", " ").split() for line in path.read_text().splitlines()]
     except OSError:
@@ -136,7 +136,7 @@ def _counters(path: Path) -> dict[str, int]:
 
 
 def _number(path: Path) -> int | None:
-    """The number in a file; None if there is no such file, or no number in it (``max``)."""
+    """Read the number in a file; None if there is no such file, or no number in it (``max``)."""
     try:
         text = path.read_text().strip()
     except OSError:

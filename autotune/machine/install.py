@@ -7,7 +7,6 @@ outlives a killed autotune is not disturbed.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
@@ -19,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError, UsageError
+from ..files.journal import open_lock, try_lock
 from .environments import (
     EXTENSION,
     MARKER,
@@ -62,11 +62,9 @@ class _Site:
 
 
 def install_engine(*, python: str | None, on_step: Callable[[str], None]) -> str:
-    """Make the environment of engine ``ortmodule``, unless it is there; gives its interpreter.
+    """Make the environment of engine ``ortmodule``, unless it is there; give its interpreter.
 
-    Args:
-        python: the interpreter to make it with; None looks for one.
-        on_step: told what is being done, before it is.
+    ``python`` is the interpreter to make it with; None looks for one. ``on_step`` is told what is done next.
 
     Raises:
         UsageError: no Python of the right version is here, or no C++ compiler.
@@ -80,7 +78,11 @@ def install_engine(*, python: str | None, on_step: Callable[[str], None]) -> str
             found = environment_python()
             if found is None:
                 base = find_python(python)
-                _check_compiler()
+                if find_cxx_compiler() is None:
+                    raise UsageError(
+                        "there is no C++ compiler, and the engine has a part to be compiled",
+                        hint="install g++, or name a compiler in CXX",
+                    )
                 log.write_bytes(b"")
                 found = _make(_Site(folder, log, lock), base, on_step)
     except OSError as error:
@@ -92,33 +94,27 @@ def install_engine(*, python: str | None, on_step: Callable[[str], None]) -> str
 
 
 def find_python(named: str | None) -> str:
-    """A Python of the right version that can compile extensions; UsageError if there is none.
+    """Find a Python of the right version that can compile extensions; UsageError if there is none.
 
-    Args:
-        named: the one to take; None looks at this one and at those on the PATH.
+    ``named`` is the one to take; None looks at this one and at those on the PATH.
     """
     version = ".".join(map(str, PYTHON))
-    if named is not None:
-        problem = _problem_of(named)
-        if problem:
-            raise UsageError(problem, hint=f"--python takes the path of a Python {version}")
-        return named
     problems = []
-    for candidate in _candidates(version):
+    for candidate in _candidates(version) if named is None else (named,):
         problem = _problem_of(candidate)
         if not problem:
             return candidate
         problems.append(problem)
+    if named is not None:
+        raise UsageError(problems[0], hint=f"--python takes the path of a Python {version}")
     raise UsageError(
-        f"there is no Python {version} here: {'; '.join(problems)}"
-        if problems
-        else f"there is no Python {version} here",
+        f"there is no Python {version} here: {'; '.join(problems)}",
         hint=f"install one, or name it: --python PATH (`uv python install {version}` gets one without root)",
     )
 
 
 def _candidates(version: str) -> Iterator[str]:
-    """This interpreter and those on the PATH, each once."""
+    """Give this interpreter and those on the PATH, each once."""
     seen = {sys.executable}
     yield sys.executable
     for folder in os.get_exec_path():
@@ -139,14 +135,6 @@ def _problem_of(python: str) -> str:
     if (major, minor) != PYTHON:
         return f"{python!r} is Python {major}.{minor}"
     return "" if found.has_headers else f"{python!r} has no headers to compile with (python3-dev)"
-
-
-def _check_compiler() -> None:
-    if find_cxx_compiler() is None:
-        raise UsageError(
-            "there is no C++ compiler, and the engine has a part to be compiled",
-            hint="install g++, or name a compiler in CXX",
-        )
 
 
 def _make(site: _Site, base: str, on_step: Callable[[str], None]) -> Path:
@@ -216,16 +204,13 @@ def _do(site: _Site, what: str, command: Sequence[str], *, working_directory: Pa
 @contextmanager
 def _locked(folder: Path) -> Iterator[int]:
     """Hold the lock of a folder; RunError if another process does."""
-    path = folder.with_name(f"{folder.name}.lock")
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    lock = open_lock(folder.with_name(f"{folder.name}.lock"))
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not try_lock(lock):
             raise RunError(
                 f"another process is making {str(folder)!r} at this moment",
                 hint="wait for it; where it was killed, its pip or compiler ends in a while",
-            ) from None
+            )
         yield lock
     finally:
         os.close(lock)

@@ -24,7 +24,7 @@ WORKER = _PACKAGE / "worker" / "__main__.py"
 
 
 def worker_of(engine: Engine) -> Path:
-    """The bootstrap of what measures under an engine."""
+    """Return the bootstrap of what measures under an engine."""
     return _PACKAGE / ENGINES[engine].worker / "__main__.py"
 
 
@@ -124,7 +124,7 @@ class Module:
 
 
 def find_interpreter(named: str | None) -> str:
-    """The absolute path of an interpreter, this one by default; UsageError if it is not there."""
+    """Return the absolute path of an interpreter, this one by default; UsageError if it is not there."""
     chosen = named or sys.executable
     found = shutil.which(chosen)
     if found is None:
@@ -144,7 +144,7 @@ def ask_interpreter(python: str) -> Interpreter:
 
 
 def check_worker_python(python: str) -> None:
-    """UsageError if the worker cannot run in this: it is no Python, is too old, or has no torch, or one too old."""
+    """Raise UsageError if the worker cannot run in this: no Python, or too old a Python, no torch, or too old one."""
     found = ask_interpreter(python)
     if found.version < OLDEST_PYTHON:
         major, minor, _ = found.version
@@ -165,7 +165,7 @@ def is_too_old(torch: str) -> bool:
 
 
 def check_has(python: str, *packages: str, hint: str) -> None:
-    """UsageError if the interpreter lacks one of these packages."""
+    """Raise UsageError if the interpreter lacks one of these packages."""
     missing = _answer(python, _ASK_PACKAGES, _ANSWER_S, *packages).split()
     if missing != ["none"]:
         raise UsageError(f"{python!r} has no {missing[0]}", hint=hint)
@@ -185,7 +185,7 @@ def look_at_torch(python: str) -> Torch:
 
 
 def _answer(python: str, question: str, timeout_s: float, *arguments: str) -> str:
-    """The last line that a program prints; UsageError where there is none."""
+    """Return the last line that a program prints; UsageError where there is none."""
     try:
         done = subprocess.run(
             (python, "-c", question, *arguments),

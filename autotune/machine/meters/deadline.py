@@ -57,10 +57,7 @@ def _answer(question: Callable[[], _T], answer: Future[_T]) -> None:
 class MeterWithDeadline(MemoryMeter):
     """A meter that has no figure while NVML does not answer, and none at all where it did not even start.
 
-    Args:
-        meter: the one that may hang.
-        start_within_s: the time that ``start`` has.
-        sample_within_s: the time that a sample has, and ``close``. The run is not watched for so long.
+    ``sample_within_s`` is also the time that ``close`` has. The run is not watched for so long.
     """
 
     def __init__(self, meter: MemoryMeter, *, start_within_s: float, sample_within_s: float) -> None:

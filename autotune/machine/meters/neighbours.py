@@ -23,14 +23,9 @@ class Whose:
 class Owners:
     """Tells the run's processes from others among the pids that NVML shows.
 
-    A pid that was there before the run is a stranger's. NVML may show the host's pids to a container, which has numbers
-    of its own for the same processes: until one of the run's is seen among the new ones, new ones are taken for the
-    run's, unless there are more of them than the run has processes.
-
-    Args:
-        before: the pids that NVML showed before the run.
-
-    ``sees_own_pids``: one of the run's was among the new ones.
+    A pid that was there ``before`` the run is a stranger's. NVML may show the host's pids to a container, which has
+    numbers of its own for the same processes: until one of the run's is seen among the new ones (``sees_own_pids``),
+    new ones are taken for the run's, unless there are more of them than the run has processes.
     """
 
     def __init__(self, before: Collection[int]) -> None:
@@ -58,11 +53,6 @@ class ProcessUse:
 
     Slices of a card have multiprocessors of their own, and the driver samples none of theirs. Some drivers and
     containers sample nothing at all. In both cases no process is seen.
-
-    Args:
-        nvml: a module like ``pynvml``, open.
-        handle: the device's.
-        clock: gives the time in seconds, as ``time.monotonic``.
 
     ``since_s`` is a time by ``clock``; nothing of the latest reading was before it. The driver has a clock of its own,
     and shows each sample at once. So each sample is younger than the last reading that had not shown it yet.

@@ -37,10 +37,6 @@ class NvmlConditions:
     """Looks at a GPU a few times a second; what it does not tell is left open, and nothing is ever raised.
 
     A MIG device has the clock and the power of its card, of which other slices may take a part.
-
-    Args:
-        nvml: a module like ``pynvml``.
-        clock: gives the time in seconds.
     """
 
     def __init__(self, nvml: Any, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,16 +93,9 @@ class NvmlMeter(MemoryMeter):
     Where NVML has no figure of the device, or one that cannot be true, what it lists for the run's processes is added
     up: GPUs that share the host's memory (GB10) have nothing but that. ``problem`` says so, too.
 
-    A neighbour that moves no memory slows the run down all the same: ``neighbours`` is how long others have used the
-    device's multiprocessors.
-
-    Args:
-        uuid: the device's, or the MIG device's.
-        nvml: a module like ``pynvml``, which is the default.
-        list_every: the process list and what processes use are dearer than the memory figure, so they are read at every
-            so many samples, the list also whenever the figure has moved: so no sample holds what others have only just
-            taken.
-        clock: gives the time in seconds, as ``time.monotonic``.
+    ``uuid`` is the device's, or the MIG device's. The process list and what processes use are dearer than the memory
+    figure: they are read at every so many samples (``list_every``), the list also whenever the figure has moved, so
+    that no sample holds what others have only just taken.
     """
 
     def __init__(
@@ -254,21 +243,14 @@ class NvmlMeter(MemoryMeter):
             return None  # the latter is no NVMLError: a driver without the version of the call that pynvml makes
 
 
-# Without its persistence daemon the driver starts each card anew, which takes seconds.
-_LIST_S = 30.0
-_SAMPLE_S = 5.0
-
-
 class Nvidia:
     """Lists the GPUs and makes their meters, with NVML.
 
-    Args:
-        nvml: a module like ``pynvml``, which is the default; all meters share it, once it is open.
-        list_within_s: the time that NVML has to list the GPUs, and to start a meter.
-        sample_within_s: the time that it has for a sample.
+    NVML has ``list_within_s`` to list the GPUs, and to start a meter: without its persistence daemon the driver starts
+    each card anew, which takes seconds. It has ``sample_within_s`` for a sample.
     """
 
-    def __init__(self, nvml: Any = None, *, list_within_s: float = _LIST_S, sample_within_s: float = _SAMPLE_S) -> None:
+    def __init__(self, nvml: Any = None, *, list_within_s: float = 30.0, sample_within_s: float = 5.0) -> None:
         self._nvml = nvml
         self._list_within_s = list_within_s
         self._sample_within_s = sample_within_s

@@ -2,8 +2,7 @@
 
 Numbers in ``CUDA_VISIBLE_DEVICES`` are taken in PCI bus order, as ``nvidia-smi`` counts; CUDA without
 ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` puts the fastest card first. So a run that is given its device by number is given that
-variable as well. Where CUDA may count differently all the same, the run is given the UUID. Some launchers do not take a
-UUID (DeepSpeed's makes numbers of what it finds).
+variable as well. Where CUDA may count differently all the same, the run is given the UUID.
 """
 
 from __future__ import annotations
@@ -89,10 +88,6 @@ class _Slot:
     card_uuid: str
     name: str
 
-    def is_named(self, prefix: str) -> bool:
-        """Return whether ``CUDA_VISIBLE_DEVICES`` may mean this by a (possibly shortened) UUID."""
-        return self.uuid.startswith(prefix) or self.card_uuid.startswith(prefix)
-
 
 def _slots(nvml: Any, index: int) -> list[_Slot]:
     """Return the devices of a card that CUDA can be given: the card itself, its MIG devices, or none if it is mute."""
@@ -143,7 +138,8 @@ def _lookup(cards: Sequence[list[_Slot]], entry: str) -> _Slot | None:
         return slots[0] if slots else None
     if not entry.startswith(("GPU-", "MIG-")):
         return None
-    named = [slot for slots in cards for slot in slots if slot.is_named(entry)]
+    every = [slot for slots in cards for slot in slots]
+    named = [slot for slot in every if slot.uuid.startswith(entry) or slot.card_uuid.startswith(entry)]
     return named[0] if len({slot.card_uuid for slot in named}) == 1 else None
 
 

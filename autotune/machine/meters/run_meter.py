@@ -72,10 +72,9 @@ class RunMeter:
 
     A process on a GPU names it by UUID in its progress, and that GPU is read, whatever the number by which the script
     chose it. Where they train on several, a sample is that of the fullest, as a limit is one for each device; it is
-    contended if any of them is. Where all train on the CPU, a sample is the sum of their resident sets; where there is
-    no GPU that is known before they train (not ``must_be_told``), and the run's main process stands for them.
-    ``free_bytes`` is what each device had free before the run, by the UUIDs that torch may give it. ``usable_bytes`` is
-    what there is of it for processes, as far as that is known.
+    contended if any of them is. Where all train on the CPU, a sample is the sum of their resident sets. Without any GPU
+    (not ``must_be_told``), the run's main process stands for them before they train. ``free_bytes`` is what each device
+    had free before the run, and ``usable_bytes`` what it has for processes, by the UUIDs that torch may give it.
 
     Args:
         devices: those that the run may choose from, each with its meter.
@@ -159,7 +158,3 @@ def _clock_mhz(reading: DeviceReading) -> float:
 
 def _joined(problems: Iterable[str]) -> str:
     return "; ".join(dict.fromkeys(filter(None, problems)))
-
-
-MeterFactory = Callable[[int | None], RunMeter]
-"""Makes the meter of a run that is given a device by its index, or for None one that chooses itself."""
