@@ -158,9 +158,8 @@ class Claims:
     def take_unbegun(self, running: Mapping[int, float], optuna_trial_id: Callable[[int], int]) -> set[int]:
         """Claim the trials that Optuna gave out and nobody began, where no live process can be about to.
 
-        Args:
-            running: Numbers of the trials that run in Optuna, and when they were given out, by the asker's clock.
-            optuna_trial_id: Gives Optuna's id of a number.
+        ``running`` has the numbers of the trials that run in Optuna, and when they were given out, by the asker's
+        clock. ``optuna_trial_id`` gives Optuna's id of a number.
         """
         with self._engine.connect() as connection:
             query = sa.select(schema.trial.c.number).where(schema.trial.c.study_id == self._study_id)

@@ -44,7 +44,7 @@ class Location:
 
     @property
     def shown_url(self) -> str:
-        """The URL without its passwords."""
+        """Return the URL without its passwords."""
         return without_password(self.url.render_as_string(hide_password=False))
 
 
@@ -146,7 +146,7 @@ def _postgresql(location: Location, timeout_s: float) -> sa.Engine:
 
 
 def _bounded(seconds: float) -> type[psycopg.Connection[Any]]:
-    """Connections that are given up where the server takes a statement and does not answer.
+    """Make connections that are given up where the server takes a statement and does not answer.
 
     The kernel of a stopped or frozen server still takes what is sent to it, so ``tcp_user_timeout`` never passes.
     """
@@ -157,7 +157,7 @@ def _bounded(seconds: float) -> type[psycopg.Connection[Any]]:
             return super().wait(self._bounded(gen), *arguments, **keywords)
 
         def _bounded(self, generator: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
-            """The same generator, which psycopg resumes every tenth of a second even while nothing comes."""
+            """Pass a generator on, which psycopg resumes every tenth of a second even while nothing comes."""
             deadline_s = time.monotonic() + seconds
             try:
                 waits_for = next(generator)
@@ -176,8 +176,7 @@ def _bounded(seconds: float) -> type[psycopg.Connection[Any]]:
 def use_write_ahead_log(location: Location, *, create: bool, timeout_s: float) -> None:
     """Put the SQLite file in WAL mode, which it then stays in; make the file if ``create``.
 
-    The change needs the file for itself, and SQLite does not wait for that by itself when several processes open a new
-    file at the same time.
+    The change needs the file for itself, which SQLite does not wait for.
     """
     assert location.path is not None
     uri = f"file:{quote(os.fsencode(location.path))}?mode={'rwc' if create else 'rw'}"

@@ -24,7 +24,10 @@ _MAX_NAME = 200
 
 
 class Store:
-    """A database of studies, which ``open_store`` opens; a context manager that closes it."""
+    """A database of studies, which ``open_store`` opens; a context manager that closes it.
+
+    ``url`` says where it is, for people: without a password.
+    """
 
     def __init__(
         self,
@@ -36,6 +39,7 @@ class Store:
         owner: Owner,
     ) -> None:
         self._location = location
+        self.url = location.shown_url
         self._grace_s = grace_s
         self._owner = owner
         with translated(location, opening=True):
@@ -49,11 +53,6 @@ class Store:
             except BaseException:
                 self.close()
                 raise
-
-    @property
-    def url(self) -> str:
-        """Return where it is, for people: without a password."""
-        return self._location.shown_url
 
     def create(self, name: str, spec: StudySpec) -> Study:
         """Create a study; StorageError if there is one of that name."""

@@ -56,7 +56,7 @@ def load_study(name: str, storage: optuna.storages.BaseStorage) -> optuna.Study:
 
 
 def running_trials(study: optuna.Study) -> dict[int, float]:
-    """The numbers of the trials that were given out and not told yet, and when, in seconds since the epoch."""
+    """Return the numbers of the trials that were given out and not told yet, and when, in seconds since the epoch."""
     from optuna.trial import TrialState
 
     trials = study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
@@ -64,10 +64,9 @@ def running_trials(study: optuna.Study) -> dict[int, float]:
 
 
 def requeue(study: optuna.Study, number: int) -> None:
-    """Fail a trial and enqueue its parameters again.
+    """Fail a trial and enqueue its parameters again; the caller holds the claim to do so.
 
-    The caller holds the claim to do so. Doing it again does nothing, wherever it was cut off before: the enqueued
-    trial says which one it repeats, so it is seen whether it is there already.
+    Doing it again does nothing, wherever it was cut off before: the enqueued trial says which one it repeats.
     """
     from optuna.trial import TrialState, create_trial
 
@@ -75,8 +74,6 @@ def requeue(study: optuna.Study, number: int) -> None:
     if not any(trial.user_attrs.get(_RETRY_OF) == number for trial in trials):
         lost = trials[number]
         # With the system attributes too: they hold what the trial was enqueued with, and the sampler's notes on it.
-        # RetryHeartbeatStaleTrialCallback does the same, but it is experimental and silencing the warning about that
-        # is not safe in threads.
         again = create_trial(
             state=TrialState.WAITING,
             params=lost.params,
@@ -99,7 +96,7 @@ class OptunaTables:
         self._storage: optuna.storages.BaseStorage | None = None
 
     def storage(self) -> optuna.storages.BaseStorage:
-        """Optuna's storage on this database; StorageError if its tables are for another version of Optuna."""
+        """Open Optuna's storage on this database; StorageError if its tables are for another version of Optuna."""
         with self._lock:
             if self._storage is None:
                 # What Optuna makes of an RDBStorage itself: the same, with the finished trials kept in memory.

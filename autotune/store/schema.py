@@ -185,7 +185,7 @@ gate = sa.Table(
 
 
 def insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    """An INSERT that has ``on_conflict_do_nothing`` and ``on_conflict_do_update``, alike in both dialects."""
+    """Make an INSERT that has ``on_conflict_do_nothing`` and ``on_conflict_do_update``, alike in both dialects."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 

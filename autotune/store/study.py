@@ -79,7 +79,8 @@ class Study:
     """One study, usable from several threads. Every writing method has committed when it returns.
 
     A trial is named by Optuna's number. The trials that a process began are its own until it finishes or releases
-    them, or until it is dead.
+    them, or until it is dead. ``name`` is unique in the database. ``spec`` is what the study was asked for, as last set
+    here.
     """
 
     def __init__(
@@ -95,21 +96,11 @@ class Study:
         self._engine = engine
         self._optuna_tables = optuna_tables
         self._location = location
-        self._spec: StudySpec = row.spec
+        self.name: str = row.name
+        self.spec: StudySpec = row.spec
         self._claims = claims
         self._lock = threading.Lock()
         self._optuna: OptunaStudy | None = None
-
-    @property
-    def name(self) -> str:
-        """The study's name, unique in its database."""
-        name: str = self._row.name
-        return name
-
-    @property
-    def spec(self) -> StudySpec:
-        """Return what the study was asked for, as last set here."""
-        return self._spec
 
     @property
     def optuna(self) -> OptunaStudy:
@@ -171,7 +162,7 @@ class Study:
     def set_spec(self, spec: StudySpec) -> None:
         """Replace the spec: the study goes on with another budget."""
         self._set(spec=spec)
-        self._spec = spec
+        self.spec = spec
 
     def set_facts(self, facts: Facts) -> None:
         """Store what discovery found, in place of earlier facts."""
