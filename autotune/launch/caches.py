@@ -1,11 +1,9 @@
 """Compile caches that are lent to runs: a study's own, never the user's.
 
 A process that is killed while it compiles may leave half a file, which later compilations take for a whole one. So
-what a run has added to a cache stays only if the run ended well. That holds for every death: where the controller
-lives, it takes back what the run has added; a cache that is still marked as lent, or is from before the machine was
-started, is thrown away when somebody wants to lend it again. So is one that was compiled for other instructions of the
-processor: torch's own key takes no notice of ``ATEN_CPU_CAPABILITY`` (2.13), and its kernels then write where they
-must not.
+what a run has added to a cache stays only if the run ended well. A cache that is still marked as lent, or is from
+before the machine was started, is thrown away. So is one that was compiled for other instructions of the processor:
+torch's own key takes no notice of ``ATEN_CPU_CAPABILITY`` (2.13), and its kernels then write where they must not.
 """
 
 from __future__ import annotations
@@ -30,9 +28,7 @@ _VARIABLES = {
 class CompileCaches:
     """The caches below a folder: one for each device, more where controllers share a device.
 
-    Args:
-        root: made if it is not there.
-        variables: the environment of the runs.
+    ``variables`` are the environment of the runs.
     """
 
     def __init__(self, root: Path, variables: Mapping[str, str] = os.environ) -> None:
@@ -40,7 +36,7 @@ class CompileCaches:
         self._capability = variables.get("ATEN_CPU_CAPABILITY", "")
 
     def lend(self, device: int | None) -> Loan:
-        """A cache that no other run uses, for a run on a device. OSError if it can't be made."""
+        """Lend a cache that no other run uses, for a run on a device. OSError if it can't be made."""
         folder = self._root / ("cpu" if device is None else f"device-{device}")
         folder.mkdir(parents=True, exist_ok=True)
         made_for = f"{_boot()}\n{self._capability}"
@@ -67,7 +63,6 @@ class Loan:
     """A cache that a run uses, until ``take_back``; ``variables`` lead the run to it."""
 
     def __init__(self, cache: Path, lock: int) -> None:
-        self._cache = cache
         self._lock = lock
         self._mark = cache / "lent"
         self._mark.touch()
@@ -76,7 +71,7 @@ class Loan:
             Path(path).mkdir(exist_ok=True)
 
     def take_back(self, *, ended_well: bool) -> None:
-        """The run is over and no process of it is left; what it has added stays only if it ended well."""
+        """Take the cache back once no process of the run is left; what it has added stays only if it ended well."""
         if not ended_well:
             since_ns = self._mark.stat().st_ctime_ns
             for path in self.variables.values():

@@ -30,10 +30,19 @@ class Ending:
     index: int
     sample: Sample | None = None
 
-    @property
-    def timed_out(self) -> bool:
-        """Return whether a deadline passed."""
-        return self.how in ("start_timeout", "trial_timeout", "describing_timeout")
+
+@dataclass(frozen=True)
+class Patience:
+    """The time limits of a run, in seconds.
+
+    ``start_timeout_s`` is for the time until the run's first training step ends, ``trial_timeout_s`` for each trial
+    from then on. ``grace_s`` is for the run to end by itself once everything is written. It is also for the other ranks
+    to follow one that failed.
+    """
+
+    start_timeout_s: float
+    trial_timeout_s: float
+    grace_s: float = 10.0
 
 
 def failure_of(
@@ -44,31 +53,22 @@ def failure_of(
     phase: Phase,
     steps: int,
     reason: str,
-    start_timeout_s: float,
-    trial_timeout_s: float,
+    patience: Patience,
     describing_s: float | None,
     limit_bytes: int | None,
     oom_kills: int | None,
 ) -> Outcome:
     """Name the failure; its log lines are for the caller to put in.
 
-    Args:
-        ending: why the run is over.
-        status: the main process's return code as ``subprocess`` gives it: negative is a signal.
-        place: where the run was, in words that follow "killed".
-        phase: where the trial was.
-        steps: the steps of the run so far, all its trials together.
-        reason: the worker's last word, where it had one.
-        start_timeout_s: the deadline of the first step.
-        trial_timeout_s: the deadline of a trial.
-        describing_s: what a description may take in all; None where none is under way.
-        limit_bytes: the limit on memory.
-        oom_kills: how many processes the kernel killed for memory meanwhile, None where it does not say.
+    ``status`` is the main process's return code as ``subprocess`` gives it: negative is a signal. ``place`` says in
+    words that follow "killed" where the run was, after ``steps`` of all its trials together. ``reason`` is the worker's
+    last word. ``describing_s`` is what a description may take in all; None where none is under way. ``oom_kills`` is
+    the number of processes that the kernel killed for memory meanwhile; None where it does not say.
     """
     where = f"{place}, after step {steps}" if steps else place
     killed_inside = ending.how == "exited" and (status == -signal.SIGKILL or status > 0)
     # Where a deadline passed, others may have waited for the one that was killed.
-    if (oom_kills and (killed_inside or ending.timed_out)) or (
+    if (oom_kills and (killed_inside or ending.how.endswith("timeout"))) or (
         oom_kills is None and ending.how == "exited" and status == -signal.SIGKILL
     ):
         killer = "the kernel" if oom_kills else "something, most likely the kernel,"
@@ -79,13 +79,13 @@ def failure_of(
         )
     if ending.how == "start_timeout":
         return TimedOut(
-            cause=f"no training step ended within {start_timeout_s:g} s: killed {place}",
+            cause=f"no training step ended within {patience.start_timeout_s:g} s: killed {place}",
             advice="If it was still loading or compiling, allow more with --start-timeout; see stderr.log.",
             phase=phase,
         )
     if ending.how == "trial_timeout":
         return TimedOut(
-            cause=f"the trial was not measured within {trial_timeout_s:g} s: killed {where}",
+            cause=f"the trial was not measured within {patience.trial_timeout_s:g} s: killed {where}",
             advice="If its steps are slow, allow more with --trial-timeout; stderr.log shows where it hung.",
             phase=phase,
         )

@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self
 
 import psutil
@@ -75,22 +74,21 @@ class Guard:
         self._tell(f"{group}\n")
 
     def release(self) -> None:
-        """The run is over: end without killing anything."""
+        """End without killing anything, as the run is over."""
         self._tell("done\n")
-        self._close()
-        self._shell.wait()
+        self._end()
 
     def fire(self) -> None:
         """Kill the run now, as if the controller had died."""
-        self._close()
-        self._shell.wait()
+        self._end()
 
-    def _close(self) -> None:
+    def _end(self) -> None:
         assert self._shell.stdin is not None
         try:
             self._shell.stdin.close()
         except BrokenPipeError:
             pass  # somebody killed the guard
+        self._shell.wait()
 
     def _tell(self, line: str) -> None:
         assert self._shell.stdin is not None
@@ -124,25 +122,16 @@ class Main(Protocol):
     is_lost: bool
 
     def exited(self) -> bool:
-        """Return whether it has ended."""
-        ...
+        """Return whether it has ended, or nobody can tell any more."""
 
     def reap(self) -> int:
-        """Its return code once it has ended, a signal as a negative number."""
-        ...
+        """Return its return code once it has ended, a signal as a negative number."""
 
 
 class Spawned:
-    """A fresh process.
+    """A fresh process, which writes its ``stdout.log`` and ``stderr.log`` into ``directory``.
 
-    Args:
-        command: the worker's command line.
-        directory: where ``stdout.log`` and ``stderr.log`` are written.
-        working_directory: where the script runs.
-        variables: the whole environment of the worker.
-
-    Raises:
-        UsageError: the interpreter cannot be started.
+    UsageError if the interpreter cannot be started. ``variables`` are the whole environment of the worker.
     """
 
     is_lost = False
@@ -175,7 +164,7 @@ class Spawned:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def reap(self) -> int:
-        """Its return code."""
+        """Return its return code."""
         return self._process.wait()
 
 
@@ -186,8 +175,7 @@ class Family:
 
     Args:
         start: starts the main process with this value of ``MARK_VARIABLE`` in its environment.
-        server_mark: the mark of the fork server that it comes from: in a forked process, the kernel shows the
-            environment that the server had.
+        server_mark: the mark of the fork server that it comes from, whose environment the kernel shows for it.
         server_pid: that server, which is none of the run's processes.
         after_death: the command that is run when this process has died and its run with it.
     """
@@ -210,6 +198,7 @@ class Family:
         self._guard = Guard(mark, after_death)
         try:
             self.main = start(token)
+            self.pid = self.main.pid  # also the id of the process group
             self._guard.watch(self.pid)
         except Exception:
             self._guard.release()
@@ -218,17 +207,12 @@ class Family:
             self._guard.fire()  # Ctrl-C between fork and here: the process exists, and only its mark is known
             raise
 
-    @property
-    def pid(self) -> int:
-        """The main process; also the id of the process group."""
-        return self.main.pid
-
     def exited(self) -> bool:
         """Return whether the main process has ended."""
         return self.main.exited()
 
     def members(self) -> tuple[int, ...]:
-        """The main process and its descendants, as of at most a second ago: looking at every process is not cheap."""
+        """Return the main process and its descendants, as of at most a second ago: looking at all is not cheap."""
         now = time.monotonic()
         if now - self._refreshed_s >= _REFRESH_S:
             self._refreshed_s = now
@@ -248,7 +232,7 @@ class Family:
                 time.sleep(_DUMP_S)
 
     def kill(self) -> int:
-        """End every process of the run and wait until they are gone; gives the main process's return code.
+        """End every process of the run and wait until they are gone; give the main process's return code.
 
         They get SIGTERM, and a moment in which a script says goodbye and a compiler removes half of a file, before
         SIGKILL. Negative is a signal, as in ``subprocess``. Can be called again.
@@ -287,13 +271,14 @@ class Family:
     def _tell(self, number: signal.Signals, processes: Collection[psutil.Process], *, group: bool) -> None:
         """Send a signal to the process group, which may have members that nobody sees yet, and to processes."""
         if group and not self.main.is_lost:
-            _signal_group(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # all of it ended by itself
+                os.killpg(self.pid, number)
         for process in processes:
             if not group or self.main.is_lost or not _is_in_group(process, self.pid):
                 _signal(process, number)
 
     def _held_bytes(self, descendants: Collection[psutil.Process]) -> int:
-        """The resident sets of all processes of the run; what several share is in there several times."""
+        """Sum the resident sets of all processes of the run; what several share is in there several times."""
         held = 0
         for pid in (self.pid, *(process.pid for process in descendants)):
             with contextlib.suppress(psutil.Error):
@@ -309,14 +294,12 @@ class Family:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.kill()
 
 
 def _marked(marks: Collection[str]) -> list[psutil.Process]:
-    """Every process that carries one of the marks; zombies have no environment any more and are left out."""
+    """Find every process that carries one of the marks; zombies have no environment any more and are left out."""
     wanted = {mark.encode() for mark in marks}
     found = []
     for pid in psutil.pids():
@@ -343,16 +326,6 @@ def _is_in_group(process: psutil.Process, group: int) -> bool:
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    try:
+    # It may have ended by itself, or become somebody else's; the caller sees that it stays.
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
         process.send_signal(number)
-    except psutil.NoSuchProcess:
-        pass  # it ended by itself
-    except psutil.AccessDenied:
-        pass  # it became somebody else's; the caller sees that it stays
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        pass  # all of it ended by itself

@@ -18,7 +18,6 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import psutil
@@ -27,7 +26,6 @@ from ..records.codec import to_json
 from ..records.facts import Preload
 from .family import MARK_VARIABLE, Guard
 
-_NOTHING = Preload()
 _LOOK_S = 0.025
 _ANSWER_S = 10.0
 _END_S = 2.0
@@ -48,11 +46,8 @@ class PreloadError(ForkServerError):
 class ForkServer:
     """One server. OSError if it cannot be started.
 
-    Args:
-        command: its command line, but for the number of its socket, and ``logs`` for whoever looks for its runs.
-        logs: the folder of its ``stdout.log`` and ``stderr.log``.
-        working_directory: where the script runs.
-        variables: the environment of its runs, but for their mark.
+    ``command`` is its command line, but for the number of its socket, and for ``logs``, the folder of its
+    ``stdout.log`` and ``stderr.log``. ``variables`` are the environment of its runs, but for their mark.
     """
 
     def __init__(
@@ -77,7 +72,8 @@ class ForkServer:
                     pass_fds=(theirs.fileno(),),
                     start_new_session=True,
                 )
-            self._guard.watch(self._process.pid)
+            self.pid = self._process.pid
+            self._guard.watch(self.pid)
         except OSError:
             self._guard.release()
             self._control.close()
@@ -85,11 +81,6 @@ class ForkServer:
         except BaseException:
             self._guard.fire()  # as in ``Family``
             raise
-
-    @property
-    def pid(self) -> int:
-        """The server's own process."""
-        return self._process.pid
 
     def await_ready(self, cancel: threading.Event, *, timeout_s: float) -> bool:
         """Wait until torch is imported; False if ``cancel`` was set meanwhile, ForkServerError if it can't be used."""
@@ -121,7 +112,7 @@ class ForkServer:
         return True
 
     def _await(self, cancel: threading.Event, timeout_s: float) -> dict[str, Any] | None:
-        """The next message; None if ``cancel`` was set meanwhile."""
+        """Wait for the next message; None if ``cancel`` was set meanwhile."""
         end_s = time.monotonic() + timeout_s
         while (answer := self.hear()) is None:
             if cancel.wait(_LOOK_S):
@@ -146,7 +137,7 @@ class ForkServer:
             raise ForkServerError(f"it is gone: {error.strerror}") from None
 
     def hear(self, timeout_s: float = 0.0) -> dict[str, Any] | None:
-        """The next message, None if there is none yet."""
+        """Return the next message, None if there is none yet."""
         if not select.select([self._control], [], [], timeout_s)[0]:
             return None
         try:
@@ -196,7 +187,7 @@ class Forked:
         return self.is_lost or self._status is not None
 
     def reap(self) -> int:
-        """Its return code as ``subprocess`` has it; called once it has ended."""
+        """Return its return code as ``subprocess`` has it; called once it has ended."""
         if self._status is None:
             return -signal.SIGKILL
         with contextlib.suppress(ForkServerError):
@@ -217,9 +208,7 @@ class Forked:
 class ForkServers:
     """The servers of a launcher that have no run at present; threads may take some at once.
 
-    Args:
-        start: starts a server for these ``variables``; OSError if it can't.
-        timeout_s: the time it has to import torch.
+    ``start`` starts a server for these ``variables``; OSError if it can't. It has ``timeout_s`` to import torch.
     """
 
     def __init__(self, start: Callable[..., ForkServer], *, timeout_s: float) -> None:
@@ -231,24 +220,23 @@ class ForkServers:
     def prepare(self, variables: Mapping[str, str]) -> None:
         """Have a server for these variables import torch while something else goes on; it is not waited for."""
         with contextlib.suppress(OSError):  # who takes one then meets the same failure, and tells
-            self.give_back(variables, self._start(variables=variables))
+            self.give_back("", variables, self._start(variables=variables))
 
     def take(
         self,
+        name: str,
         variables: Mapping[str, str],
+        preload: Preload,
+        caches: Mapping[str, str],
         cancel: threading.Event,
-        *,
-        name: str = "",
-        preload: Preload = _NOTHING,
-        caches: Mapping[str, str] = MappingProxyType({}),
     ) -> ForkServer | None:
-        """A server of a name whose runs have these variables, with the modules to ``preload``; None if cancelled.
+        """Give a server of a name whose runs have these variables, with the modules to ``preload``; None if cancelled.
 
         A new one is started if none is there, and one of another name does not outlive that: it would be there while
         others are measured. ForkServerError if there can be none, PreloadError if there can be none with these modules.
         """
         with self._lock:
-            server = self._idle.pop(_key(variables, name), None)
+            server = self._idle.pop((name, frozenset(variables.items())), None)
             others = [self._idle.pop(key) for key in list(self._idle) if key[0] != name]
         for other in others:
             other.close()
@@ -270,9 +258,9 @@ class ForkServers:
                 server.close()
         return server if is_ready else None
 
-    def give_back(self, variables: Mapping[str, str], server: ForkServer, *, name: str = "") -> None:
+    def give_back(self, name: str, variables: Mapping[str, str], server: ForkServer) -> None:
         """Keep a server for the next run."""
-        key = _key(variables, name)
+        key = name, frozenset(variables.items())
         with self._lock:
             if key not in self._idle:
                 self._idle[key] = server
@@ -286,7 +274,3 @@ class ForkServers:
             self._idle.clear()
         for server in servers:
             server.close()
-
-
-def _key(variables: Mapping[str, str], name: str) -> tuple[str, frozenset[tuple[str, str]]]:
-    return name, frozenset(variables.items())

@@ -15,7 +15,7 @@ from ..records.run import STARTER_RANK, Audited, Compared, Described, Descriptio
 
 
 def merge(outcomes: Mapping[int, Outcome], devices: Mapping[int, str] = MappingProxyType({})) -> Outcome:
-    """The trial's outcome from those of its ranks: all measurements as one, or the failure.
+    """Make the trial's outcome of those of its ranks: all measurements as one, or the failure.
 
     Of several failures the first in the order of ``outcomes``, which is that of their being written: when one rank is
     out of memory, the others fail because it does not answer any more. ``devices`` are the UUIDs of the ranks' GPUs.
@@ -32,12 +32,10 @@ def merge(outcomes: Mapping[int, Outcome], devices: Mapping[int, str] = MappingP
 
 
 def _merge(ranks: list[Measurement], on_device: list[list[Measurement]]) -> Measurement:
-    """A step lasts as long as on its slowest rank and takes the samples of all.
+    """Merge the ranks' measurements; ``on_device`` are those of each device.
 
-    Ranks may measure a different number of steps, and only those that all of them have count. The allocators' peaks
-    are those of the fullest device; of ranks that share one they are added up, which is the most that the device can
-    have held at once. The resident set is the sum, because the host is shared. ``on_device`` are the ranks of each
-    device.
+    Only steps that all ranks have measured count. A step lasts as long as on its slowest rank. The allocators' peaks
+    are those of the fullest device; of ranks that share one they are added up, an upper bound.
     """
     first = ranks[0]
     if len(ranks) == 1:
@@ -67,7 +65,6 @@ def _merge(ranks: list[Measurement], on_device: list[list[Measurement]]) -> Meas
 
 
 def _sharing(on_device: list[list[Measurement]]) -> list[str]:
-    """Say so where the allocators' peaks are a bound."""
     most = max(map(len, on_device))
     return [] if most == 1 else [f"{most} ranks share a GPU: torch's peaks there are added up, an upper bound"]
 
@@ -86,11 +83,9 @@ class Ledger:
     """Collects the lines of ``results.jsonl``.
 
     A configuration's outcome is complete when every rank has written its own. ``num_processes`` and ``devices``, the
-    UUIDs of the ranks' GPUs, are for whoever reads the progress files to put in: there the training processes say how
-    many they are, and where. ``facts`` are the latest, ``is_described`` tells whether they are the last ones; until
-    then ``may_take_s`` and ``pace`` are what the latest line says of the description. ``starter_failure`` is what the
-    process that started them ended with. ``audit`` is what a run in mode ``audit`` has seen. ``located`` is the first
-    that says where blocks are.
+    UUIDs of the ranks' GPUs, are for whoever reads the progress files to put in. ``facts`` are the latest, and the last
+    ones once ``is_described``; until then ``may_take_s`` and ``pace`` are what the latest line says of the description.
+    ``starter_failure`` is what the process that started the ranks ended with, which has a rank of its own.
     """
 
     def __init__(self) -> None:
@@ -107,7 +102,7 @@ class Ledger:
         self.starter_failure: Outcome | None = None
         self._outcomes: dict[int, dict[int, Outcome]] = {}
         self._environment: tuple[int, Environment] | None = None
-        self._ended: set[int] = set()
+        self.ended_ranks: set[int] = set()
 
     def add(self, line: Line) -> None:
         """Take in a line; of two results of one rank for one configuration the first counts."""
@@ -128,12 +123,12 @@ class Ledger:
         elif isinstance(line, Located):
             self.located = self.located or line
         elif isinstance(line, Ended):
-            self._ended.add(line.rank)
+            self.ended_ranks.add(line.rank)
             self.reason = self.reason or line.reason
 
     @property
     def environment(self) -> Environment | None:
-        """The environment that the lowest rank saw."""
+        """Return the environment that the lowest rank saw."""
         return None if self._environment is None else self._environment[1]
 
     @property
@@ -145,20 +140,15 @@ class Ledger:
     @property
     def ended(self) -> bool:
         """Return whether every rank has written its last line."""
-        return len(self._ended - {STARTER_RANK}) >= self.num_processes
-
-    @property
-    def any_ended(self) -> bool:
-        """Return whether some rank has written its last line."""
-        return bool(self._ended)
+        return len(self.ended_ranks - {STARTER_RANK}) >= self.num_processes
 
     def outcome(self, index: int) -> Outcome | None:
-        """The merged outcome of a configuration once all ranks have written theirs."""
+        """Merge the outcome of a configuration once all ranks have written theirs."""
         ranks = self._outcomes.get(index, {})
         return merge(ranks, self.devices) if ranks and len(ranks) >= self.num_processes else None
 
     def failure(self, index: int) -> Outcome | None:
-        """The failure that some rank has written for a configuration, whether or not the others are done."""
+        """Return the failure that some rank has written for a configuration, whether or not the others are done."""
         merged = merge(ranks) if (ranks := self._outcomes.get(index)) else None
         return None if isinstance(merged, Measured) else merged
 

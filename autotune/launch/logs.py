@@ -18,7 +18,7 @@ _EXTENSIONS = re.compile(r"^Extension modules: .*\n", re.MULTILINE)
 
 
 def log_tail(directory: Path, *, lines: int = LOG_TAIL_LINES) -> tuple[str, ...]:
-    """The last non-empty lines of the run's logs: standard error's, after what room is left for standard output's.
+    """Return the last non-empty lines of both logs: standard output's as far as there is room, then standard error's.
 
     Colours and autotune's own stack frames are taken out, and of a progress bar that redraws its line only the last
     drawing is kept.

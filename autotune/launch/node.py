@@ -49,9 +49,8 @@ class Terms:
     """The settings of a study that a node needs for its runs.
 
     ``python`` is the interpreter of runs, empty for the node's own. ``working_directory`` is the folder where the
-    script runs, as the node sees it. Where there is a ``parcel``, ``working_directory`` is the folder that was packed,
-    as the controller saw it. ``gpus`` is the number of GPUs that a run has. ``options`` go to ``ProcessLauncher`` as
-    they are.
+    script runs, as the node sees it; where there is a ``parcel``, it is the folder that was packed, as the controller
+    saw it. ``gpus`` is the number of GPUs that a run has. ``options`` go to ``ProcessLauncher`` as they are.
     """
 
     python: str
@@ -92,7 +91,7 @@ class Post:
         self._directories: dict[str, Path] = {}
 
     def open(self, terms: Terms) -> AutotuneError | None:
-        """Make ready for runs; gives why this node will not do, None if it will."""
+        """Make ready for runs; return why this node will not do, None if it will."""
         try:
             self._open(terms)
         except AutotuneError as error:
@@ -165,15 +164,11 @@ class Post:
         """Have the run end; its last message tells when no process of it is left."""
         self._cancel.set()
 
-    def stop(self) -> None:
-        """End the run and wait until no process of it is left."""
+    def close(self) -> None:
+        """End the run, wait until no process of it is left, and leave nothing on the node."""
         self._cancel.set()
         if self._thread is not None:
             self._thread.join(_END_S)
-
-    def close(self) -> None:
-        """End the run and leave nothing on the node."""
-        self.stop()
         del self._launcher  # with the fork servers that it keeps
         if self._thread is None or not self._thread.is_alive():
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -207,7 +202,7 @@ class Post:
             self._mail.put(message)
 
     def _here(self, path: str) -> str:
-        """A path of the controller's as it is on this node."""
+        """Return a path of the controller's as it is on this node."""
         if self._terms.parcel is None:
             return path
         return str(self._at / Path(path).relative_to(self._terms.working_directory))
@@ -231,7 +226,7 @@ class Post:
 
 
 def _clean_variables(raylet: int, gpus: int) -> dict[str, str]:
-    """The environment of the process that started Ray on this node, as a run there would have it without Ray.
+    """Return the environment of the process that started Ray on this node, as a run would have it without Ray.
 
     Ray's workers have more: ``OMP_NUM_THREADS``, ``PYTHONPATH``, tokens. The raylet itself has Ray's allocator in
     ``LD_PRELOAD``. Only the choice of GPUs is taken from the worker.

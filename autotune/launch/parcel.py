@@ -55,7 +55,7 @@ def unpack(parcel: bytes, folder: Path) -> None:
 
 
 def _staying(member: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The member; TarError where it, or what it links to, lies outside of the archive, or it is no file or folder."""
+    """Return the member; TarError if it or what it links to lies outside of the archive, or it is no file or folder."""
     leads_to = os.path.join(os.path.dirname(member.name), member.linkname) if member.issym() else member.name  # noqa: PTH118, PTH120
     is_outside = any(
         Path(one).is_absolute() or os.path.normpath(one).startswith("..") for one in (member.name, leads_to)
@@ -66,7 +66,7 @@ def _staying(member: tarfile.TarInfo) -> tarfile.TarInfo:
 
 
 def _members(top: Path) -> Iterator[Path]:
-    """Everything to be sent, each folder before what is in it; the first thing that forbids it ends the search."""
+    """Find everything to be sent, each folder before what is in it; the first thing that forbids it ends the search."""
     num_bytes = num_files = 0
     for here, folders, files in _walk(top):
         for name in [*folders, *sorted(files)]:
@@ -87,7 +87,7 @@ def _members(top: Path) -> Iterator[Path]:
 
 
 def _walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """As ``os.walk``, without what stays here."""
+    """Walk as ``os.walk`` does, without what stays here."""
     for at, folders, files in os.walk(top, onerror=_refuse):
         folders[:] = [
             one
@@ -98,13 +98,9 @@ def _walk(top: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
 
 
 def _too_much(top: Path, most: str, weigh: Callable[[os.stat_result], int], shown: Callable[[int], str]) -> UsageError:
-    """That there is more than is sent, and what to move away first: the innermost path that half of it is in.
+    """Say that there is more than is sent, and what to move away first: the innermost path that half of it is in.
 
-    Args:
-        top: the folder.
-        most: what is sent, in words.
-        weigh: the size of a path, or 1 to count it.
-        shown: a sum of those in words.
+    ``weigh`` gives the size of a path, or 1 to count it; ``shown`` says a sum of those in words, as ``most`` does.
     """
     weights, is_whole = _weigh(top, weigh)
     total = weights.pop(top)

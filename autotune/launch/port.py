@@ -38,14 +38,12 @@ class Event:
 class RunResult:
     """The outcomes and findings of a run.
 
-    ``outcomes`` has one entry per configuration of the request. The entry is None for a configuration that was not
-    reached: the run was cancelled, or it ended with the failure of an earlier one. ``failure`` says why a run failed
-    while no configuration was under way, as in a discovery that died while describing the script. ``compared`` holds
-    the comparison of each process of a run in mode ``verify``, ``located`` the finding of a run in mode ``locate``. A
-    run in either mode has no outcome but a failure. ``reason`` is the worker's own last word. ``trained_after_s`` is
-    the time that the run's process took to its first training call, None where it came to none. ``is_forked``: that
-    process came out of a fork server. ``pace`` is that of a description whose deadline passed, None where the
-    description had not come so far. ``audit`` holds the findings of a run in mode ``audit``.
+    ``outcomes`` has one entry per configuration of the request, None for one that was not reached. ``failure`` says why
+    a run failed while no configuration was under way, as in a discovery that died while describing the script.
+    ``compared`` (one of each process), ``located`` and ``audit`` are what runs in modes ``verify``, ``locate`` and
+    ``audit`` have found; the former two have no outcome but a failure. ``reason`` is the worker's own last word.
+    ``trained_after_s`` is the time that the run's process took to its first training call, None where it came to none.
+    ``is_forked``: that process came out of a fork server. ``pace`` is that of a description whose deadline passed.
     """
 
     outcomes: tuple[Outcome | None, ...]
@@ -68,7 +66,6 @@ class Launcher(Protocol):
     @property
     def changes(self) -> Changes:
         """Return what the runs so far have changed on disk, and what became of it."""
-        ...
 
     def run(
         self,
@@ -86,4 +83,3 @@ class Launcher(Protocol):
         or folder that isn't there) and RunError (a full disk, say) mean that nothing was learned about the
         configurations.
         """
-        ...

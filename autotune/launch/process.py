@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,37 +20,55 @@ from ..files.shelf import Shelf
 from ..machine.devices import Gpus, find_device
 from ..machine.interpreter import WORKER
 from ..machine.meters.nvidia import meter_for, read_gpus
-from ..machine.meters.run_meter import MeterFactory, RunMeter
+from ..machine.meters.run_meter import RunMeter
 from ..records.codec import dumps
 from ..records.engines import ENGINES
 from ..records.outcome import Measured
 from ..records.run import Request
 from .caches import CompileCaches
-from .ending import Ending
+from .ending import Ending, Patience
 from .family import MARK_VARIABLE, Family, Spawned
 from .fork_server import ForkServer, ForkServerError, ForkServers, PreloadError
 from .port import Event, RunResult
-from .supervise import Patience, Supervision
+from .supervise import Supervision
 
 # So that runs which are compared can be equal: sets of strings in one order, cuBLAS with a workspace of its own.
 _REPEATABLE = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
 
 def worker_command(python: str, directory: Path, *, worker: Path = WORKER) -> tuple[str, ...]:
-    """The command line of a run's first process.
-
-    The bootstrap is started by its path and with ``-P``, so that neither its own folder nor the working directory is
-    on ``sys.path`` before the script's is.
-    """
+    """Return the command line of a run's first process."""
+    # By its path and with -P, so that neither its own folder nor the working directory comes first on sys.path.
     return (python, "-P", str(worker), str(directory))
 
 
 def device_variables(device: int | None, *, read: Callable[[], Gpus] = read_gpus) -> dict[str, str]:
-    """The environment variables that give a process this device only.
-
-    On CPU there are none. UsageError if there is no such device.
-    """
+    """Return the environment variables that give a process this device only; UsageError if there is no such device."""
     return {} if device is None else dict(find_device(device, read()).variables)
+
+
+def new_folder(root: Path, directory: Path | None) -> Path:
+    """Make the folder of a run, one below ``root`` unless given; RunError if it can't be made or is not empty."""
+    if directory is None:
+        directory = root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
+    directory = directory.absolute()
+    with writing_to(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        if any(directory.iterdir()):
+            raise RunError(f"the folder {str(directory)!r} is not empty", hint="every run needs a folder of its own")
+    return directory
+
+
+@contextlib.contextmanager
+def writing_to(directory: Path, *, what: str = "start a run in") -> Iterator[None]:
+    """Raise RunError, that one cannot do ``what`` with the folder of a run, for OSError in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise RunError(
+            f"cannot {what} {str(directory)!r}: {error.strerror or error}",
+            hint="logs go to .autotune in the folder you are in: make room there, or run from another one",
+        ) from error
 
 
 _PACKAGES = Path(__file__).resolve().parents[2]
@@ -84,11 +102,8 @@ class ProcessLauncher:
         python: the interpreter of the worker.
         root: the folder below which each run makes its own.
         working_directory: where the script runs.
-        start_timeout_s: the time a run has until its first training step ends.
-        trial_timeout_s: the time each trial has from then on.
-        meter_factory: makes the memory meter of a run.
-        grace_s: the time that a run has to end by itself once everything is written, and its other ranks to follow
-            one that failed.
+        start_timeout_s: see ``Patience``, as for ``trial_timeout_s`` and ``grace_s``.
+        meter_factory: makes the memory meter of a run on a device, or for None on one that the run chooses itself.
         variables: the environment that the worker gets, but for the device.
         gpus: lists the devices.
         worker: the bootstrap.
@@ -104,7 +119,7 @@ class ProcessLauncher:
         working_directory: Path,
         start_timeout_s: float,
         trial_timeout_s: float,
-        meter_factory: MeterFactory = meter_for,
+        meter_factory: Callable[[int | None], RunMeter] = meter_for,
         grace_s: float = 10.0,
         variables: Mapping[str, str] = os.environ,
         gpus: Callable[[], Gpus] = read_gpus,
@@ -164,23 +179,21 @@ class ProcessLauncher:
             usable_bytes=meter.usable_bytes,
             kept_in="" if self._shelf is None else str(self._shelf.folder),
         )
-        if directory is None:
-            directory = self._root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
-        directory = directory.absolute()
+        directory = new_folder(self._root, directory)
+        supervise = partial(Supervision, directory=directory, meter=meter, patience=self._patience, on_event=on_event)
         with contextlib.ExitStack() as around:
             around.callback(meter.close)
-            try:
+            with writing_to(directory):
                 if self._shelf is not None:
                     around.enter_context(self._shelf.run())
                 loan = self._caches.lend(device)
-            except OSError as error:
-                raise _unwritable(directory, error) from error
             ended_well = False
             try:
                 request = dataclasses.replace(request, caches=loan.variables)
-                self._prepare(request, directory)
+                with writing_to(directory):
+                    (directory / "request.json").write_text(dumps(request, indent=2) + "\n", encoding="utf-8")
                 meter.start()
-                result, ended_well = self._watch(request, directory, meter, variables, on_event, cancel).conclude()
+                result, ended_well = self._watch(request, directory, variables, supervise, cancel).conclude()
                 return result
             finally:
                 loan.take_back(ended_well=ended_well)
@@ -189,23 +202,14 @@ class ProcessLauncher:
         self,
         request: Request,
         directory: Path,
-        meter: RunMeter,
         variables: Mapping[str, str],
-        on_event: Callable[[Event], None],
+        supervise: Callable[..., Supervision],
         cancel: threading.Event,
     ) -> _Watched:
         """Start a run, forked where that may be, and watch it until no process of it is left."""
 
         def watch(family: Family, *notes: str) -> _Watched:
-            supervision = Supervision(
-                family,
-                request,
-                directory=directory,
-                meter=meter,
-                patience=self._patience,
-                on_event=on_event,
-                notes=notes,
-            )
+            supervision = supervise(family, request, notes=notes)
             ending = supervision.watch(cancel)
             return _Watched(supervision, ending, family.kill())
 
@@ -257,7 +261,7 @@ class ProcessLauncher:
             self._fork_refusal = f"{_AFRESH}: the fork server: {error}"
         finally:
             if server is not None and is_good:
-                self._servers.give_back(variables, server, name=request.server)
+                self._servers.give_back(request.server, variables, server)
             elif server is not None:
                 server.close()
         if watched is not None:
@@ -272,35 +276,21 @@ class ProcessLauncher:
     def _take_server(
         self, request: Request, variables: Mapping[str, str], cancel: threading.Event
     ) -> ForkServer | None:
-        """A fork server for a run: with the modules to import ahead, up to the first one that cannot be."""
+        """Take a fork server for a run, with the modules to import ahead, up to the first one that cannot be."""
         while True:
             preload = request.preload.up_to(self._refused_modules)
             try:
-                return self._servers.take(
-                    variables, cancel, name=request.server, preload=preload, caches=request.caches
-                )
+                return self._servers.take(request.server, variables, preload, request.caches, cancel)
             except PreloadError as error:
                 self._refused_modules.add(error.module)
                 kept = request.preload.up_to(self._refused_modules).modules
                 self._preload_refusal = f"{_imported_ahead(kept)}: {error}"
 
     def _after_death(self) -> tuple[str, ...]:
-        """The command that puts back what a run has changed whose controller was killed."""
+        """Return the command that puts back what a run has changed whose controller was killed."""
         if self._shelf is None:
             return ()
         return (sys.executable, "-I", "-c", _PUT_BACK, str(_PACKAGES), str(self._shelf.folder))
-
-    def _prepare(self, request: Request, directory: Path) -> None:
-        """Make the run's folder, with the request in it."""
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            if any(directory.iterdir()):
-                raise RunError(
-                    f"the folder {str(directory)!r} is not empty", hint="every run needs a folder of its own"
-                )
-            (directory / "request.json").write_text(dumps(request, indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise _unwritable(directory, error) from error
 
     def _start(self, directory: Path, variables: Mapping[str, str]) -> Family:
         command = worker_command(self._python, directory, worker=self._worker)
@@ -309,20 +299,11 @@ class ProcessLauncher:
             marked = {**variables, MARK_VARIABLE: token}
             return Spawned(command, directory=directory, working_directory=self._working_directory, variables=marked)
 
-        try:
+        with writing_to(directory):
             return Family(start, after_death=self._after_death())
-        except OSError as error:
-            raise _unwritable(directory, error) from error
 
 
 def _imported_ahead(modules: Sequence[str]) -> str:
     if not modules:
         return "only torch was imported ahead"
     return f"only {', '.join(['torch', *modules[:-1]])} and {modules[-1]} were imported ahead"
-
-
-def _unwritable(directory: Path, error: OSError) -> RunError:
-    return RunError(
-        f"cannot start a run in {str(directory)!r}: {error.strerror or error}",
-        hint="logs go to .autotune in the folder you are in: make room there, or run from another one",
-    )

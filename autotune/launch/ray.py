@@ -10,7 +10,6 @@ The only module that imports Ray, and only once a cluster is asked for.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import math
 import os
@@ -20,7 +19,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import __version__
 from ..errors import RunError, UsageError
@@ -30,6 +29,7 @@ from ..records.outcome import Died
 from ..records.run import Request
 from .node import Left, Post, Terms
 from .port import Event, RunResult
+from .process import new_folder, writing_to
 from .told import Told
 
 LOCAL = "ray"
@@ -52,8 +52,7 @@ class _LostError(Exception):
     """A node does not answer any more: what it had not told yet is not known."""
 
 
-@dataclasses.dataclass(frozen=True)
-class _Held:
+class _Held(NamedTuple):
     """A post, and since when this study has it, by ``time.monotonic``."""
 
     post: Any
@@ -61,7 +60,7 @@ class _Held:
 
 
 def connect(address: str) -> Any:
-    """Connect this process to a cluster; gives the package ``ray``.
+    """Connect this process to a cluster; give the package ``ray``.
 
     UsageError if Ray is not installed, or nobody answers at the address, or its versions differ.
     """
@@ -96,12 +95,8 @@ def connect(address: str) -> Any:
 class RayLauncher:
     """See ``Launcher``: ``device`` only tells the posts of a study apart, Ray chooses the GPU.
 
-    Args:
-        ray: what ``connect`` gave.
-        terms: what every node is told.
-        root: the folder below which each run makes its own.
-        num_posts: how many runs there may be at the same time.
-        resource: a resource of Ray's that a node must have, such as ``accelerator_type:H100``; empty for any node.
+    ``ray`` is what ``connect`` gave. ``num_posts`` runs may be at the same time. ``resource`` is one of Ray's that a
+    node must have, such as ``accelerator_type:H100``; empty for any node.
 
     Raises:
         UsageError: the cluster has too little, or GPUs of several kinds, or a node has another Python or autotune.
@@ -115,7 +110,7 @@ class RayLauncher:
         self._resource = resource
         self._posts: dict[int | None, _Held] = {}
         self._homes: dict[str, Any] = {}
-        self._changes = Changes()
+        self.changes = Changes()
         self._lock = threading.Lock()
         nodes = self._checked(self._nodes())
         self._share = _share(nodes, terms.gpus, resource)
@@ -125,11 +120,6 @@ class RayLauncher:
                 f"the cluster has room for {room} runs at once with {_told_share(self._share)}, not for {num_posts}",
                 hint=f"name fewer --devices, or start more nodes; {_STATUS_HINT}",
             )
-
-    @property
-    def changes(self) -> Changes:
-        """See ``Launcher``; in copies that were sent to nodes nothing is the user's, hence nothing is told."""
-        return self._changes
 
     def keep_to(self, environment: Environment) -> None:
         """Hold all runs to the kind of device that a study was measured on before."""
@@ -154,10 +144,7 @@ class RayLauncher:
         A run whose node is lost is run once more, on whichever node Ray gives, but for what had an outcome. RunError
         if that node is lost too: a setting that takes its nodes down must not go through all of them.
         """
-        if directory is None:
-            directory = self._root / f"{time.strftime('%Y%m%d-%H%M%S')}-{uuid.uuid4().hex[:8]}"
-        directory = directory.absolute()
-        _prepare(directory)
+        directory = new_folder(self._root, directory)
         if request.may_fork and not request.server:  # rounds of a final stay on one node
             self._give_way(device)
         told = Told(request, on_event, self._check_kind)
@@ -194,30 +181,31 @@ class RayLauncher:
             self._dismiss(device)
             raise
         with self._lock:
-            self._changes.add(left.changes)
-        _write(left.files, directory)
+            self.changes.add(left.changes)
+        with writing_to(directory, what="write what a run left into"):
+            for name, content in left.files.items():
+                (directory / Path(name).name).write_bytes(content)
         return left
 
     def _follow(self, post: Any, told: Told, cancel: threading.Event) -> Left:
         """Poll until the run's last message; a node that says nothing for long is lost, whatever Ray makes of it."""
-        cancelled_s: float | None = None
+        is_cancelled = False
         while True:
             asked_s = time.monotonic()
             answer = self._ask(post.poll, _WAIT_S)
-            while not self._has(answer):
-                now_s = time.monotonic()
-                if cancelled_s is None and cancel.is_set():
-                    cancelled_s = now_s
+            while True:
+                if not is_cancelled and cancel.is_set():
+                    is_cancelled = True
                     self._ask(post.cancel)
-                if now_s - asked_s > (_SILENT_S if cancelled_s is None else _CANCEL_S):
-                    raise _LostError(f"it has not answered for {now_s - asked_s:.0f} s")
+                if self._has(answer):
+                    break
+                silent_s = time.monotonic() - asked_s
+                if silent_s > (_CANCEL_S if is_cancelled else _SILENT_S):
+                    raise _LostError(f"it has not answered for {silent_s:.0f} s")
             for message in self._get(answer, _SILENT_S):
                 if isinstance(message, Left):
                     return message
                 told.tell(message)
-            if cancelled_s is None and cancel.is_set():
-                cancelled_s = time.monotonic()
-                self._ask(post.cancel)
 
     def _give_way(self, device: int | None) -> None:
         """Let a study that waits for a node have this one, once it was held for long.
@@ -230,7 +218,7 @@ class RayLauncher:
             self._dismiss(device)  # Ray's queue says who is next
 
     def _post(self, device: int | None, cancel: threading.Event) -> Any | None:
-        """The post of a device, which is set up where there is none yet; None if it was cancelled meanwhile."""
+        """Return the post of a device, which is set up where there is none yet; None if it was cancelled meanwhile."""
         if device in self._posts:
             return self._posts[device].post
         # Ray tries nothing again by itself: what was measured twice would be told twice.
@@ -278,7 +266,7 @@ class RayLauncher:
         return True
 
     def _nodes(self) -> list[dict[str, Any]]:
-        """The nodes that are up, as far as the cluster knows, and have the resource that was asked for."""
+        """List the nodes that are up, as far as the cluster knows, and have the resource that was asked for."""
         nodes = self._ray.nodes()
         return [one for one in nodes if one["Alive"] and (not self._resource or self._resource in one["Resources"])]
 
@@ -302,12 +290,7 @@ class RayLauncher:
             raise _LostError(_first_line(error)) from error
 
     def _get(self, answer: Any, timeout_s: float) -> Any:
-        """Return a node's answer.
-
-        Raises:
-            RunError: autotune's own code failed on the node, and another node would not help.
-            _LostError: the node did not answer in time, or is lost.
-        """
+        """Return a node's answer; RunError if autotune's own code failed there, which no other node would help."""
         try:
             return self._ray.get(answer, timeout=timeout_s)
         except self._ray.exceptions.RayTaskError as error:
@@ -328,7 +311,7 @@ class RayLauncher:
             self._ray.kill(held.post, no_restart=True)
 
     def _check_kind(self, environment: Environment | None) -> None:
-        """RunError if a run has landed on another kind of device than those before it: figures would not compare."""
+        """Raise RunError if a run landed on another kind of device than those before it: figures would not compare."""
         if environment is None:
             return
         with self._lock:
@@ -347,7 +330,7 @@ class RayLauncher:
             )
 
     def _checked(self, nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The nodes without those that are gone by now; UsageError if one has another autotune or Python than this."""
+        """Leave out nodes that are gone by now; UsageError if one has another autotune or Python than this."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         def ask() -> tuple[str, tuple[int, int]]:
@@ -361,7 +344,7 @@ class RayLauncher:
             return version, (sys.version_info[0], sys.version_info[1])
 
         asking = self._ray.remote(num_cpus=0, max_retries=0)(ask)
-        answers, left = [], []
+        answers, left, gone = [], [], self._ray.exceptions
         for node in nodes:
             pinned = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
             answers.append((node, self._ask(asking.options(scheduling_strategy=pinned))))
@@ -369,7 +352,7 @@ class RayLauncher:
             name = node["NodeManagerHostname"]
             try:
                 version, python = self._ray.get(answer, timeout=_ASK_S)
-            except _gone_errors(self._ray):
+            except (gone.TaskUnschedulableError, gone.NodeDiedError, gone.WorkerCrashedError):
                 continue  # it takes the cluster up to half a minute to know that a node is gone
             except (self._ray.exceptions.RayError, ConnectionError) as error:
                 raise UsageError(f"node {name!r} does not answer: {error}", hint=_STATUS_HINT) from error
@@ -389,12 +372,9 @@ class RayLauncher:
 
 
 def _share(nodes: list[dict[str, Any]], gpus: int, resource: str) -> dict[str, Any]:
-    """Return the resources that a post asks Ray for: its GPUs, or all processors of the largest node.
+    """Return the resources that a post asks Ray for; UsageError if there are GPUs of several kinds to choose from.
 
-    With all processors, a run on CPU has the node to itself.
-
-    Raises:
-        UsageError: there are GPUs of several kinds to choose from.
+    They are its GPUs, or all processors of the largest node: so a run on CPU has the node to itself.
     """
     have = [node["Resources"] for node in nodes]
     named = {"resources": {resource: 0.001}} if resource else {}
@@ -418,43 +398,12 @@ def _room(nodes: list[dict[str, Any]], share: Mapping[str, Any]) -> int:
     return sum(int(node["Resources"].get(what, 0) // wanted) for node in nodes) if wanted else 0
 
 
-def _gone_errors(ray: Any) -> tuple[type[Exception], ...]:
-    """Return what a question to a node that is down by now ends with."""
-    return ray.exceptions.TaskUnschedulableError, ray.exceptions.NodeDiedError, ray.exceptions.WorkerCrashedError
-
-
 def _told_share(share: Mapping[str, Any]) -> str:
-    """Return what a post asks for, as one says it."""
     parts = [f"{share['num_gpus']} GPU" if "num_gpus" in share else f"{share['num_cpus']:g} CPUs"]
     return " and ".join([*parts, *share.get("resources", {})])
 
 
-def _prepare(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        is_used = any(directory.iterdir())
-    except OSError as error:
-        raise _unwritable(directory, error) from error
-    if is_used:
-        raise RunError(f"the folder {str(directory)!r} is not empty", hint="every run needs a folder of its own")
-
-
-def _write(files: Mapping[str, bytes], directory: Path) -> None:
-    try:
-        for name, content in files.items():
-            (directory / Path(name).name).write_bytes(content)
-    except OSError as error:
-        raise _unwritable(directory, error) from error
-
-
-def _unwritable(directory: Path, error: OSError) -> RunError:
-    return RunError(
-        f"cannot write what a run left into {str(directory)!r}: {error.strerror or error}",
-        hint="logs go to .autotune in the folder you are in: make room there, or run from another one",
-    )
-
-
 def _first_line(error: BaseException) -> str:
-    """The first line of an error that has something to say; Ray's begin with what is the same in all."""
+    """Return the first line of an error that has something to say; Ray's begin with what is the same in all."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -7,7 +7,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -21,12 +20,12 @@ from ..records.outcome import Died, Measured, Outcome, Phase
 from ..records.progress import Progress
 from ..records.run import DescriptionPace, Request, Result
 from ..records.units import format_share
-from .ending import Ending, failure_of
+from .ending import Ending, Patience, failure_of
 from .family import Family
 from .ledger import Ledger
 from .logs import log_tail
 from .port import Event, RunResult
-from .watch import Deadlines, ProgressFiles, ResultsFile
+from .watch import Deadlines, ResultsFile, read_progress
 
 _SHORT = "the meter saw less on the GPU than torch reserved, whose peaks were short or not all at once"
 _FROM_CUDA = "what the run holds outside torch's allocator is CUDA's figure, in which other programs may be"
@@ -36,9 +35,9 @@ _UNKNOWN = "what the run holds outside torch's allocator is not known, and not i
 class DevicePeak:
     """The peak of one trial on its GPUs, as the meter saw it.
 
-    A meter may have no figure, for a time or at all, and it may have a wrong one. torch's allocator knows for certain
-    how much it has reserved, so a figure below that is not the whole. Such a figure is left out, and CUDA's figure from
-    the training process stands for it. Each irregularity becomes a note of the measurement.
+    torch's allocator knows for certain how much it has reserved, so a meter's figure below that is not the whole. Such
+    a figure is left out, and CUDA's figure from the training process stands for it, as where the meter has none. Each
+    irregularity becomes a note of the measurement.
     """
 
     def __init__(self) -> None:
@@ -57,7 +56,7 @@ class DevicePeak:
                 kept.append(problem)
 
     def complete(self, measurement: Measurement) -> Measurement:
-        """The worker's measurement with the device's peak; ``peaks.reserved`` must be known.
+        """Return the worker's measurement with the device's peak; ``peaks.reserved`` must be known.
 
         ``peaks.non_torch`` comes in as CUDA's figure of what the process holds outside torch's allocator, None if it
         could be another rank's.
@@ -82,7 +81,6 @@ class DevicePeak:
         )
 
     def _why_not(self, unread: str) -> str:
-        """Return why the meter's figure is left out."""
         if self._seen_bytes is not None:
             return _SHORT
         if unread:
@@ -117,7 +115,7 @@ class MeasuredWindow:
             self._neighbours_s += sample.neighbours.seconds
 
     def complete(self, measurement: Measurement) -> Measurement:
-        """The worker's measurement with what was seen; a note where the GPU was slowed down, or others used it."""
+        """Return the worker's measurement with what was seen, and notes where the GPU slowed down or others used it."""
         conditions = conditions_of(self._readings)
         notes = [] if conditions is None else _throttling(conditions)
         lost = min(1.0, self._neighbours_s / sum(measurement.step_times_s))
@@ -144,20 +142,6 @@ def _throttling(conditions: DeviceConditions) -> list[str]:
 
 _LOOK_S = 0.025
 _DISK_FULL_BYTES = 2**20
-
-
-@dataclass(frozen=True)
-class Patience:
-    """The time limits of a run, in seconds.
-
-    ``start_timeout_s`` is for the time until the run's first training step ends, ``trial_timeout_s`` for each trial
-    from then on. ``grace_s`` is for the run to end by itself once everything is written. It is also for the other ranks
-    to follow one that failed.
-    """
-
-    start_timeout_s: float
-    trial_timeout_s: float
-    grace_s: float = 10.0
 
 
 class Supervision:
@@ -190,7 +174,6 @@ class Supervision:
         self._oom_kills = oom_kills()
         self._ledger = Ledger()
         self._results = ResultsFile(directory / "results.jsonl")
-        self._progress_files = ProgressFiles(directory)
         self._progress: tuple[Progress, ...] = ()
         self._outcomes: list[Outcome | None] = [None] * len(request.configurations)
         self._device_peaks = [DevicePeak() for _ in request.configurations]
@@ -262,7 +245,7 @@ class Supervision:
         )
 
     def _facts(self, ending: Ending, failure: Outcome | None) -> Facts | None:
-        """The facts; those of a description that did not come to its end with the reason, or none if it was stopped."""
+        """Return the facts; of a description that did not come to its end with the reason, or none if stopped."""
         ledger = self._ledger
         if ledger.facts is None or ledger.is_described or ledger.facts.undescribed is not None:
             return ledger.facts
@@ -272,15 +255,12 @@ class Supervision:
         return dataclasses.replace(ledger.facts, undescribed=why)
 
     def _pace(self, ending: Ending) -> DescriptionPace | None:
-        """Return the pace of a description whose deadline passed; None after another ending, or where it is not known.
-
-        The step under way may take longer than those before. So the steps after the first count for at least what the
-        deadline left them.
-        """
+        """Return the pace of a description whose deadline passed; None after another ending, or if it is not known."""
         ledger = self._ledger
         if ending.how != "describing_timeout" or ledger.pace is None:
             return None
         assert ledger.may_take_s is not None
+        # The step under way may take longer than those before: count it for at least what the deadline left it.
         least_s = ledger.may_take_s - ledger.pace.first_s
         return dataclasses.replace(ledger.pace, rest_s=max(ledger.pace.rest_s, least_s))
 
@@ -291,7 +271,7 @@ class Supervision:
 
     @property
     def _lead(self) -> Progress | None:
-        """The training process that is least far: where it is, the trial is."""
+        """Return the training process that is least far: where it is, the trial is."""
         return min(self._progress, key=lambda progress: progress.place, default=None)
 
     @property
@@ -327,14 +307,15 @@ class Supervision:
         except FormatError as error:
             raise RunError(f"{self._directory}: {error}", hint="is the disk full?") from error
         # After the results: a process says how many there are before it writes its first line.
-        self._progress = self._progress_files.read()
+        self._progress = read_progress(self._directory)
         for progress in self._progress:
             self._ledger.num_processes = max(self._ledger.num_processes, progress.num_processes)
             self._ledger.devices[progress.rank] = progress.device
         if self._trained_after_s is None and self._lead is not None and self._lead.trains:
             self._trained_after_s = self._clock() - self._began_s
         while (index := self._done) < len(self._outcomes):
-            if self._announced[0] < index and self._may_begin(index):
+            has_begun = index == 0 or self._ledger.has(index) or self._has_come_to(index)
+            if self._announced[0] < index and has_begun:
                 self._announced = (index, self._steps)
                 self._tell("started", index, None)
             if self._steps > self._announced[1]:
@@ -345,19 +326,20 @@ class Supervision:
                 return
             self._set(index, self._with_log(outcome))
 
-    def _may_begin(self, index: int) -> bool:
-        return index == 0 or self._ledger.has(index) or (self._lead is not None and self._lead.index >= index)
+    def _has_come_to(self, index: int) -> bool:
+        return self._lead is not None and self._lead.index >= index
 
     def _set(self, index: int, outcome: Outcome) -> None:
-        outcome = self._with_samples(index, outcome)
-        if isinstance(outcome, Measured) and self._notes:
+        if isinstance(outcome, Measured):
             measurement = outcome.measurement
+            if measurement.peaks.reserved is not None:  # on GPUs, which the meter saw meanwhile
+                measurement = self._windows[index].complete(self._device_peaks[index].complete(measurement))
             outcome = Measured(dataclasses.replace(measurement, notes=(*measurement.notes, *self._notes)))
         self._outcomes[index] = outcome
-        self._tell("result", index, self._outcomes[index])
+        self._tell("result", index, outcome)
 
     def _sample(self) -> Sample | None:
-        """Sample the meter for the trial; gives the sample if it is above the limit.
+        """Sample the meter for the trial; give the sample if it is above the limit.
 
         A process that holds a device alone is kept below the limit by torch's allocator, which says so by itself. What
         is seen here is the resident set, ranks that share a device, and what grows outside the allocator.
@@ -368,7 +350,7 @@ class Supervision:
         sample = self._meter.sample(self._progress, self._family.members, main=self._family.pid)
         if sample is None:
             return None
-        self._progress = self._progress_files.read()
+        self._progress = read_progress(self._directory)
         # Where the processes say they are, before the sample and after it.
         if (None if before is None else before.index) != (None if self._lead is None else self._lead.index):
             return None
@@ -383,7 +365,7 @@ class Supervision:
         return sample if sample.used_bytes > limit else None
 
     def _graced(self, index: int, now_s: float) -> Ending | None:
-        """The end of a run that has nothing more to say, or whose ranks wait for one that failed."""
+        """Return the end of a run that has nothing more to say, or whose ranks wait for one that failed."""
         failed = not self._complete and self._ledger.failure(index) is not None
         if not (self._complete or self._ledger.ended or failed):
             self._grace_began_s = None
@@ -404,11 +386,10 @@ class Supervision:
             return True  # its predecessor's result came in while the run was being killed
         if self._ledger.has(index):
             return False
-        if ending.how == "finished" or (ending.how == "exited" and self._ledger.any_ended):
+        if ending.how == "finished" or (ending.how == "exited" and self._ledger.ended_ranks):
             return True
         before = self._outcomes[index - 1]
-        came_to_it = self._lead is not None and self._lead.index >= index
-        return not isinstance(before, Measured) and not came_to_it
+        return not isinstance(before, Measured) and not self._has_come_to(index)
 
     def _failure_of(self, ending: Ending, index: int, status: int) -> Outcome:
         kills = oom_kills()
@@ -427,8 +408,7 @@ class Supervision:
             phase=phase,
             steps=self._steps,
             reason=self._ledger.reason,
-            start_timeout_s=self._patience.start_timeout_s,
-            trial_timeout_s=self._patience.trial_timeout_s,
+            patience=self._patience,
             describing_s=self._ledger.may_take_s,
             limit_bytes=self._request.memory_limit_bytes,
             oom_kills=(kills or 0) - (self._oom_kills or 0) if known else None,
@@ -442,17 +422,10 @@ class Supervision:
         return failure
 
     def _with_log(self, outcome: Outcome) -> Outcome:
-        """A failure with the last lines of the logs, if the worker has not put in its own."""
+        """Add the last lines of the logs to a failure, if the worker has not put in its own."""
         if isinstance(outcome, Measured) or outcome.log_tail:
             return outcome
         return dataclasses.replace(outcome, log_tail=log_tail(self._directory))
-
-    def _with_samples(self, index: int, outcome: Outcome) -> Outcome:
-        """The measurement of a trial on GPUs with what the meter saw of them meanwhile."""
-        if not isinstance(outcome, Measured) or outcome.measurement.peaks.reserved is None:
-            return outcome
-        measurement = self._device_peaks[index].complete(outcome.measurement)
-        return Measured(self._windows[index].complete(measurement))
 
     def _tell(self, kind: Literal["started", "step", "result", "ended"], index: int, outcome: Outcome | None) -> None:
         at_s = self._clock() - self._began_s

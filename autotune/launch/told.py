@@ -17,10 +17,8 @@ from .port import Event, RunResult
 class Told:
     """The events and outcomes of a run so far. An outcome that was told is final, whatever a later attempt says of it.
 
-    Args:
-        request: what was asked of the run.
-        on_event: receives each event, counted as the request's; an event that several attempts tell comes once.
-        check: raises where a run is not where it should be.
+    ``on_event`` receives each event, counted as the request's; an event that several attempts tell comes once.
+    ``check`` raises where a run is not where it should be.
     """
 
     def __init__(
@@ -39,7 +37,7 @@ class Told:
 
     @property
     def outcomes(self) -> tuple[Outcome | None, ...]:
-        """One for each configuration, None for those that have none."""
+        """Return one for each configuration, None for those that have none."""
         return tuple(self._outcomes)
 
     @property
@@ -49,7 +47,7 @@ class Told:
         return self._request.mode == "measure" and (failed or None not in self._outcomes)
 
     def rest(self) -> Request:
-        """The request of the next attempt; a discovery is repeated as a whole, as facts come last."""
+        """Make the request of the next attempt; a discovery is repeated as a whole, as facts come last."""
         self._steps_before = self._steps
         if self._request.mode == "measure":
             self._first = self._outcomes.index(None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Literal
 
@@ -19,54 +20,38 @@ class ResultsFile:
         self._line = 0
 
     def read(self) -> tuple[Line, ...]:
-        """The lines finished since the last reading; FormatError if one of them is not what the protocol says."""
-        try:
-            with self._path.open("rb") as file:
-                file.seek(self._offset)
-                data = file.read()
-        except FileNotFoundError:
-            return ()
-        finished, newline, _ = data.rpartition(b"\n")
-        self._offset += len(finished) + len(newline)
+        """Return the lines finished since the last reading; FormatError if one is not what the protocol says."""
         lines: list[Line] = []
-        for text in finished.split(b"\n") if newline else ():
-            self._line += 1
-            if text.strip():
-                lines.append(loads(Line, text, where=f"{self._path.name} line {self._line}"))
+        with contextlib.suppress(FileNotFoundError), self._path.open("rb") as file:
+            file.seek(self._offset)
+            for text in file:
+                if not text.endswith(b"\n"):
+                    break
+                self._offset += len(text)
+                self._line += 1
+                if text.strip():
+                    lines.append(loads(Line, text, where=f"{self._path.name} line {self._line}"))
         return tuple(lines)
 
 
-class ProgressFiles:
-    """Reads the ``progress-<pid>`` files of the training processes in a run's directory."""
+def read_progress(directory: Path) -> tuple[Progress, ...]:
+    """Read where each training process of a run is, from its file ``progress-<pid>``.
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-
-    def read(self) -> tuple[Progress, ...]:
-        """Return where each training process is.
-
-        One that calls a model before it starts the others (``mp.spawn``) has a file too, and stays in the phase
-        ``start``: it is left out as soon as others train.
-        """
-        paths = self._directory.glob("progress-*")
-        seen = [progress for path in paths if (progress := _read(path)) is not None]
-        training = [progress for progress in seen if progress.trains]
-        return tuple(training or seen)
-
-
-def _read(path: Path) -> Progress | None:
-    try:
-        return Progress.from_bytes(path.read_bytes())
-    except FileNotFoundError:
-        return None
+    One that calls a model before it starts the others (``mp.spawn``) has a file too, and stays in the phase ``start``:
+    it is left out as soon as others train.
+    """
+    seen = []
+    for path in directory.glob("progress-*"):
+        with contextlib.suppress(FileNotFoundError):
+            if (progress := Progress.from_bytes(path.read_bytes())) is not None:
+                seen.append(progress)
+    return tuple([progress for progress in seen if progress.trains] or seen)
 
 
 class Deadlines:
     """The start timeout until the first step of the run, from then on the trial timeout for each trial.
 
-    What comes after the trials has a time of its own.
-
-    All times are ``time.monotonic()``.
+    A description, after the trials, has a time of its own. All times are ``time.monotonic()``.
     """
 
     def __init__(self, *, start_timeout_s: float, trial_timeout_s: float, now_s: float) -> None:
@@ -80,11 +65,8 @@ class Deadlines:
     def advance(self, *, trial: object, stepped: bool, now_s: float, describing_s: float | None = None) -> None:
         """Note where the run is.
 
-        Args:
-            trial: anything that differs from trial to trial, and from the trials to a description.
-            stepped: a training step has ended.
-            now_s: the time.
-            describing_s: what a description may take in all; None where none is under way.
+        ``trial`` is anything that differs from trial to trial, and from the trials to a description. ``stepped``: a
+        training step has ended. ``describing_s`` is what a description may take in all; None where none is under way.
         """
         self._describing_s = describing_s
         if not stepped and not self._stepped:
@@ -95,7 +77,7 @@ class Deadlines:
         self._trial = trial
 
     def passed(self, now_s: float) -> Literal["start_timeout", "trial_timeout", "describing_timeout"] | None:
-        """The deadline that has passed, if one has."""
+        """Return the deadline that has passed, if one has."""
         elapsed_s = now_s - self._since_s
         if self._describing_s is not None:
             return "describing_timeout" if elapsed_s > self._describing_s else None

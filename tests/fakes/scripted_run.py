@@ -10,8 +10,9 @@ import threading
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from autotune.launch.ending import Patience
 from autotune.launch.port import Event, RunResult
-from autotune.launch.supervise import Patience, Supervision
+from autotune.launch.supervise import Supervision
 from autotune.machine.meters.run_meter import RunMeter
 from autotune.records.codec import dumps
 from autotune.records.run import Request

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.errors import FormatError
 from autotune.launch.logs import log_tail
-from autotune.launch.watch import Deadlines, ProgressFiles, ResultsFile
+from autotune.launch.watch import Deadlines, ResultsFile, read_progress
 from autotune.records.codec import dumps
 from autotune.records.outcome import Phase
 from autotune.records.progress import Progress
@@ -60,16 +60,15 @@ def test_a_progress_file_that_is_not_written_yet_is_passed_over(tmp_path: Path) 
     (tmp_path / "progress-1").touch()
     written = _write(tmp_path, 2)
 
-    assert ProgressFiles(tmp_path).read() == (written,)
+    assert read_progress(tmp_path) == (written,)
 
 
 def test_a_process_that_does_not_train_counts_only_until_others_do(tmp_path: Path) -> None:
-    files = ProgressFiles(tmp_path)
     parent = _write(tmp_path, 1)
-    assert files.read() == (parent,)
+    assert read_progress(tmp_path) == (parent,)
 
     rank = _write(tmp_path, 2, phase="forward")
-    assert files.read() == (rank,)
+    assert read_progress(tmp_path) == (rank,)
 
 
 def _deadlines() -> Deadlines:
