@@ -40,13 +40,10 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 
 def script_of(function: Callable[[], object]) -> str:
-    """The text of a script that calls a function.
+    """Return the text of a script that calls a function; UsageError where it needs what a file cannot have.
 
-    One that can be imported is imported. One of a notebook, or of the script under way, is written down with what it
-    uses of there: other functions and classes, imported modules and names, and plain values.
-
-    Raises:
-        UsageError: the function needs something that a file cannot have, or its source is not known.
+    A function that can be imported is imported. One of a notebook, or of the script under way, is written down with
+    what it uses of there: other functions and classes, imported modules and names, and plain values.
     """
     name = getattr(function, "__qualname__", repr(function))
     if not isinstance(function, FunctionType) or "<" in name:

@@ -30,11 +30,7 @@ _MOST_LINES = 30
 
 
 class Progress:
-    """Shows lines; in a notebook in one place that is written anew. ``lines`` are all that came.
-
-    Args:
-        is_shown: whether anything is to be shown at all.
-    """
+    """Shows lines if ``is_shown``; in a notebook in one place that is written anew. ``lines`` are all that came."""
 
     def __init__(self, *, is_shown: bool) -> None:
         self.lines: list[str] = []
@@ -204,17 +200,13 @@ def _options(options: Mapping[str, Any]) -> list[str]:
 
 
 def _typed(key: str, value: Any) -> str:
-    """A value as one would type it."""
     if isinstance(value, (list, tuple)):
         return (":" if key == "batch-sizes" else ",").join(map(str, value))
     return f"{value}s" if key in _SECONDS and isinstance(value, (int, float)) else str(value)
 
 
 def _run(command: Sequence[str], shown: Progress) -> tuple[int, str]:
-    """Run the command line to its end; gives its status, and what it printed.
-
-    The first interruption is passed on: the study then ends by itself, with what it knows. The second one ends it.
-    """
+    """Run the command line; return status and output. The first interruption is passed on, the second ends the run."""
     process = subprocess.Popen(
         command,
         # A notebook's kernel asks for colours and a live screen, which nobody here can show.

@@ -55,10 +55,7 @@ def load_command(name: str) -> Any:
 
 
 class _Commands(TyperGroup):
-    """Commands whose modules are loaded as they are used.
-
-    Interruptions and closed pipes are handled here, because typer's versions differ in what they make of them.
-    """
+    """Loads commands as they are used, and handles interruptions, of which typer's versions make different things."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         del ctx

@@ -198,7 +198,6 @@ def gate(
 
 
 def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | None, files: Iterable[Path]) -> None:
-    """UsageError where options do not go together."""
     from ..verdict.gate.baseline import LEAST_ROUNDS
     from ..verdict.gate.weighing import LEAST_ALLOWED
 
@@ -272,7 +271,6 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
 
 
 def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, graphs_only: bool) -> None:
-    """UsageError where there is nothing to hold against."""
     if other is not None:
         return
     if graphs_only and (before is None or before.graph is None):
@@ -289,7 +287,6 @@ def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, gra
 
 
 def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bool) -> None:
-    """Say what is measured now, and what a round came to."""
     if outcome is None:
         if graphs_only:
             console.say(f"describing {_TOLD[name]}")
@@ -357,7 +354,6 @@ def _name(title: str) -> str:
 
 
 def _next(found: Gate, *, can_name_other: bool) -> list[str]:
-    """Return what to do about the answer."""
     if found.answer == "regression" and found.rounds and can_name_other:
         return ["To see whether the script is the cause: the same command with --against PATH, its version before."]
     if found.answer == "not_comparable" and found.rounds:

@@ -25,10 +25,7 @@ from .places import kept_files, prepare_state_folder, runs_of
 
 
 def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Launcher:
-    """The launcher of a study's runs; checks that this platform, devices and the interpreter will do.
-
-    ``variables`` go into the runs' environment beside this process's own.
-    """
+    """Make the launcher of a study's runs, which get ``variables``, once platform, devices and interpreter will do."""
     check_platform()
     if ENGINES[spec.engine].needs:
         needs = ENGINES[spec.engine].needs

@@ -50,18 +50,12 @@ def bundle_of(study: str, named: Path | None, *, trial: int | None = None) -> Pa
 
 
 def logs_of(study: str, named: Path | None) -> Path:
-    """Return the folder for a study's event files: ``named``, else one for the study below ``runs``.
-
-    TensorBoard's users look for event files in ``runs``.
-    """
+    """Return the folder for a study's event files: ``named``, else one in ``runs``, where TensorBoard's users look."""
     return named or Path("runs") / _folder_of(study)
 
 
 def kept_files() -> Path:
-    """Return the folder where files that runs change are kept aside.
-
-    It is the same for all studies of the current folder, because they may change the same files.
-    """
+    """Return where files that runs change are kept aside: once for all studies, which may change the same files."""
     return _state_folder() / "kept"
 
 
@@ -126,7 +120,6 @@ def shown_storage(store: Store, storage: str) -> str:
 
 
 def _folder_of(study: str) -> str:
-    """A study's name as the name of one folder."""
     folder = quote(study, safe=" +,=@", errors="surrogateescape")
     folder = "%2E" if folder == "." else folder.replace("..", "%2E%2E")
     if len(folder) > _LONGEST_FOLDER:
@@ -135,10 +128,7 @@ def _folder_of(study: str) -> str:
 
 
 def _state_folder() -> Path:
-    """The folder of all this; UsageError if writing there would change what is not autotune's.
-
-    A folder may come from somebody else, and what is in it too.
-    """
+    """Return ``.autotune``; UsageError if writing there would change what somebody else has put there."""
     folder = _here() / ".autotune"
     if folder.is_symlink():
         names = {path.name for path in folder.iterdir()} if folder.is_dir() else None

@@ -191,11 +191,7 @@ def _create(store: Store, name: str, spec: StudySpec) -> Study | None:
 
 
 def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path | None, json: bool) -> None:
-    """Take a study to its verdict on the screen, write the bundle, and exit with the code that says how it went.
-
-    Progress goes to standard error, the answer to standard output, unless that takes it as JSON. ``storage`` is the
-    database as it may be shown.
-    """
+    """Take a study to its verdict on the screen, write the bundle, and exit with the code that says how it went."""
     from .. import pipeline
     from ..export.bundle import check_target
     from ..report.build import build_report

@@ -43,10 +43,7 @@ _ONE_CALL = frozenset(
 
 @dataclass(frozen=True)
 class Settings:
-    """The options that a file settles: ``shared`` for every command that has the option, ``own`` for one command each.
-
-    ``file`` is None, and ``shared`` and ``own`` are empty, where no file settles anything.
-    """
+    """The options that a file settles: ``shared`` for all commands that have them, ``own`` for one each."""
 
     file: Path | None = None
     shared: Mapping[str, Any] = field(default_factory=dict)
@@ -62,10 +59,7 @@ class Settings:
             return str(self.file)
 
     def of_command(self, name: str, command: Any) -> dict[str, Any]:
-        """Return what the file settles of a command, as one would type it, by the names of its parameters.
-
-        UsageError for a value that nobody could type.
-        """
+        """Return what the file settles of a command, by parameters' names; UsageError for what nobody could type."""
         options = settable(command)
         found = {**self.shared, **self.own.get(name, {})}
         return {
@@ -73,11 +67,7 @@ class Settings:
         }
 
     def check(self, commands: Mapping[str, Any]) -> None:
-        """UsageError for a key that no command has, and for one in a command's table that the command does not have.
-
-        Args:
-            commands: all commands by their names.
-        """
+        """Raise UsageError for a key that no command has, or that the command of its table does not have."""
         names = {name: tuple(settable(command)) for name, command in commands.items()}
         for command, table in self.own.items():
             for key in table:
@@ -133,15 +123,7 @@ def settable(command: Any) -> dict[str, Any]:
 
 
 def project_settings(commands: Collection[str], load: Callable[[str], Any]) -> Settings:
-    """Return the settings of the nearest file that has some, from the current folder up to the repository's top.
-
-    Args:
-        commands: the names of all.
-        load: gives the command of a name.
-
-    Raises:
-        UsageError: the file cannot be read, or settles what no command has.
-    """
+    """Return the settings of the nearest file that has some, up to the repository's top; UsageError if it is wrong."""
     settings = _read(commands)
     if settings.file is not None:
         settings.check({name: load(name) for name in commands})

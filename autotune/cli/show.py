@@ -113,7 +113,6 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
 
 
 def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
-    """The figures of a trial for people; ``--json`` has every step."""
     rate_low, rate_high = measurement.samples_per_s_interval
     low, high = median_interval(measurement.step_times_s)
     times = f"{format_duration(low)} to {format_duration(high)}, {len(measurement.step_times_s)} steps"

@@ -46,13 +46,9 @@ def spec_of(
 ) -> StudySpec:
     """Return what a command's options ask for; UsageError where they do not go together, or the script cannot be run.
 
-    An option is named as the field of the spec, or of its objective, that it sets. Others are passed over, but for
-    ``scratch``, which makes a folder for the script to run in.
-
-    Args:
-        options: The values of a command's parameters, None where a default is to stand: of deadlines, the engine's.
-        engine: The engine, where no option says it.
-        bundle_batch_size: The script's own batch size, where no option says it.
+    An option is named as the field of the spec, or of its objective, that it sets, and None stands for a default. Of
+    the others only ``scratch`` counts, which makes a folder for the script to run in. ``engine`` and
+    ``bundle_batch_size`` (the script's own) stand in where no option says them.
     """
     given = {name: value for name, value in options.items() if value is not None}
     given["script"] = Path(given["script"])  # older typers make it a path only as they call the command
@@ -85,7 +81,6 @@ def spec_of(
 
 
 def _engine_for(target: Path, named: Engine) -> Engine:
-    """The engine of a model in place of a script, and no such engine for a script."""
     is_model = target.suffix == MODEL_SUFFIX
     if is_model and named in (StudySpec.engine, MODEL_ENGINE):
         return MODEL_ENGINE
@@ -119,7 +114,6 @@ def find_script(named: Path, *, is_module: bool, python: str) -> tuple[str, str]
 
 
 def _choices(given: Mapping[str, Any]) -> tuple[str, ...]:
-    """Give the choices that a study may try; UsageError where the engine has no such choice, or no plans."""
     engine = given["engine"]
     if engine in PLAIN_ENGINES and given.get("plans_first"):
         raise UsageError(
@@ -189,7 +183,6 @@ def _usable(stem: str) -> str:
 
 
 def _shown(value: object) -> str:
-    """A setting of a study in the words of a person who would type it."""
     if value is None or value == ():
         return "none"
     if isinstance(value, tuple):
@@ -198,10 +191,10 @@ def _shown(value: object) -> str:
 
 
 def check_same(name: str, earlier: StudySpec, spec: StudySpec, *, script_sha256: str = "") -> None:
-    """UsageError if a study that has measured something is asked for something else than what it measured.
+    """Raise UsageError if a study is asked for something else than what it has measured.
 
-    The script that it measured, whose hash is ``script_sha256``, may be elsewhere by now: on another machine, say. It
-    is the same where its content is, and nothing is left at the earlier place.
+    A script that has moved is the same if its content, by ``script_sha256``, is, and nothing is left at the
+    earlier place.
     """
     if not Path(earlier.script).exists() and script_sha256 == spec.script_sha256():
         earlier = dataclasses.replace(earlier, script=spec.script)

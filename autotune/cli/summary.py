@@ -68,9 +68,9 @@ def how_to_launch(record: StudyRecord, bundle: Path) -> str:
 
 
 def how_to_go_on(record: StudyRecord, storage: str, *, is_interrupted: bool = False) -> str:
-    """The command that resumes the study, with what it needs to come further than this session.
+    """Return the command that resumes the study, with what it needs to come further than this session.
 
-    Where a busy machine drowned the answer it is another study instead, unless somebody has interrupted this one.
+    Where a busy machine drowned the answer, unless this session was interrupted, it is another study.
     """
     words = ["autotune", "resume", record.name]
     needed_s = None if record.verdict is None else record.verdict.needed_s
@@ -97,7 +97,6 @@ def how_to_go_on(record: StudyRecord, storage: str, *, is_interrupted: bool = Fa
 
 
 def _failures(record: StudyRecord) -> list[str]:
-    """Return how many trials failed, why, and where to look."""
     own = None if record.facts is None else record.facts.baseline.key
     ended = [one for one in record.shown if one.outcome is not None and one.configuration.key != own]
     failed = [(one, one.outcome) for one in ended if one.outcome is not None and one.measured is None]

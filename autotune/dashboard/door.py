@@ -27,10 +27,7 @@ _HEADERS = {
 def put_door(app: Flask, *, token: str = "") -> None:
     """Have an application answer only those who are let in.
 
-    Args:
-        app: Who answers.
-        token: What every request has to bring: as ``?token=`` once, which sets a cookie, or as a bearer. Without one
-            only names of this machine are answered to.
+    With a ``token`` every request has to bring it: as ``?token=`` once, which sets a cookie, or as a bearer.
     """
 
     @app.before_request

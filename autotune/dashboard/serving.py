@@ -33,15 +33,9 @@ class _Quiet(WSGIRequestHandler):
 
 
 class Server:
-    """Listens from when it is made.
+    """Listens from when it is made; UsageError where the address is not this machine's, or the port is taken.
 
-    Args:
-        app: Who answers.
-        host: The address to listen at.
-        port: The port; 0 is any that is free, None the default one or one of those after it.
-
-    Raises:
-        UsageError: The address is not this machine's, or the port is taken.
+    ``port`` 0 is any that is free, None the default one or one of those after it.
     """
 
     def __init__(self, app: WSGIApplication, *, host: str, port: int | None) -> None:

@@ -52,11 +52,7 @@ _AGAIN = "`autotune export STUDY` writes a new bundle"
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle that was read and found in order.
-
-    ``plans`` are those of both ``mem_opt.json`` and the stack, which agree. ``environment`` holds the variables to
-    set, all of them known, paths made absolute. ``directory`` is absolute.
-    """
+    """A bundle that was read and found in order. Paths in ``environment`` and ``directory`` are absolute."""
 
     stack: Stack
     plans: tuple[Plan, ...]
@@ -79,19 +75,10 @@ def export_bundle(
     configuration: Configuration | None = None,
     report_html: str | None = None,
 ) -> Path:
-    """Write a bundle: the verdict's winner, or ``configuration``.
+    """Write a bundle of ``configuration``, else of the verdict's winner; return its absolute path, links resolved.
 
     The files are written to a new folder beside ``directory``, which then takes its name, so that a reader never sees
     half a bundle. An older bundle there is replaced, anything else is left alone.
-
-    Args:
-        record: The study.
-        directory: Where the bundle goes; folders above it are made.
-        configuration: Another configuration than the winner.
-        report_html: The page to put in as ``report.html``.
-
-    Returns:
-        The bundle's absolute path, links resolved.
 
     Raises:
         ExportError: There is nothing to export, or it could not be written; nothing was changed then.

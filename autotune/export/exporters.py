@@ -51,11 +51,7 @@ EXPORTERS = {one.name: one for one in _ALL}
 
 
 def express(exporter: Exporter, configuration: Configuration, facts: Facts, located: Located) -> Expressed:
-    """Express a setting, or the nearest to it that the exporter can express.
-
-    Raises:
-        UsageError: the script can have no such file.
-    """
+    """Express a setting, or the nearest that the exporter can express; UsageError where no such file can be."""
     said = exporter.express(configuration, facts, located)
     kept_choices = _kept_choices(configuration) if exporter.tells_choices else ()
     refusals = [*_around(configuration, kept_choices), *said.refusals]
@@ -93,9 +89,8 @@ def _nearest(
 ) -> Expressed:
     """Return what can be expressed with about the memory of the setting that was asked for, at the least cost.
 
-    Tried are the plans that can be expressed by themselves, and beside them the first blocks of each class: as many as
-    the simulation needs to be below what was asked for. Where nothing can be simulated, all blocks are taken in the
-    place of what could not be expressed.
+    Tried are the plans that can be expressed, and beside them the first blocks of each class, as many as the simulation
+    needs. Where nothing can be simulated, all blocks are taken in the place of what could not be expressed.
     """
 
     def said(plans: tuple[Plan, ...]) -> Expressed:

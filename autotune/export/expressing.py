@@ -28,11 +28,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Expressed:
-    """The part of a setting that an exporter can express.
-
-    ``configuration`` is the setting whose plans are expressed, by ``blocks``. ``refusals`` say what could not be
-    expressed. Where there are some, the setting is the nearest to the one that was asked for.
-    """
+    """The part of a setting that an exporter can express, by ``blocks``; with ``refusals``, the nearest to it."""
 
     configuration: Configuration
     blocks: tuple[Blocks, ...] = ()

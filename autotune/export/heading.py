@@ -27,10 +27,7 @@ _WIDTH = 112
 
 @dataclass(frozen=True)
 class Shown:
-    """The measurements of a file, in turns with the script and with the setting that it states, and its proof.
-
-    ``setting`` is None where autotune's engine is not beside it.
-    """
+    """Measurements of a file in turns with the script and, unless None, with autotune's own run; and its proof."""
 
     script: Figures | None
     setting: Figures | None

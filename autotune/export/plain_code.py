@@ -1,8 +1,4 @@
-"""A setting as one file of plain PyTorch, for a repository without autotune: ``apply(model)`` before training.
-
-Blocks are checkpointed on their instances. The file is put together from the parts below, of which it has those that it
-needs.
-"""
+"""A setting as one file of plain PyTorch, for a repository without autotune: ``apply(model)`` before training."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""``session.json`` and ``session.py``: a model's session as it was measured, to be made without autotune.
-
-A model that was converted lies beside them.
-"""
+"""``session.json`` and ``session.py``: a model's session as it was measured, to be made without autotune."""
 
 from __future__ import annotations
 
@@ -35,10 +32,7 @@ _VERSION = 1
 
 
 def converted_files(record: StudyRecord, configuration: Configuration) -> list[Path]:
-    """The files of a configuration's converted model, the model first; none where it is not converted.
-
-    ExportError where they are gone.
-    """
+    """Return the files of a configuration's converted model, the model first; ExportError where they are gone."""
     conversion = converted_by(configuration.engine, configuration.choices)
     if conversion is None:
         return []
@@ -58,12 +52,7 @@ def converted_files(record: StudyRecord, configuration: Configuration) -> list[P
 
 
 def session_files(stack: Stack, converted: Path | None) -> dict[str, str]:
-    """The texts by name.
-
-    Args:
-        stack: of a model.
-        converted: the converted model's file, where it was converted.
-    """
+    """Return the texts by name, for the stack of a model; ``converted`` is the converted model's file."""
     session, model = session_of(made_choices(stack.engine, stack.choices).items()), Path(stack.script_name).name
     providers = providers_of(stack.environment.device_kind, session)
     document = {
@@ -146,7 +135,6 @@ def _program(stack: Stack, session: Session, model: str) -> list[str]:
 
 
 def _run(session: Session, *, on_gpu: bool) -> list[str]:
-    """Return how a batch is run."""
     if not session.io_binding:
         return ["    return session.run(None, feed, run_options)"]
     results = "get_outputs" if session.outputs_on_device else "copy_outputs_to_cpu"

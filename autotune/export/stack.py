@@ -39,11 +39,7 @@ AS_TYPED = ("script_name", "arguments")
 
 
 def choose_configuration(record: StudyRecord, configuration: Configuration | None) -> Configuration:
-    """The configuration to export: the one asked for, else the verdict's winner.
-
-    Raises:
-        ExportError: the study has no answer to export, and none was asked for.
-    """
+    """Return the configuration that was asked for, else the verdict's winner; ExportError without either."""
     if configuration is not None:
         return configuration
     if record.verdict is None:
@@ -66,11 +62,7 @@ def choose_configuration(record: StudyRecord, configuration: Configuration | Non
 
 
 def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
-    """The stack of ``configuration``; every string in it prints, but for those of ``AS_TYPED``.
-
-    Raises:
-        ExportError: the study ended before discovery, so that there is nothing to say about the script.
-    """
+    """Return the stack of a configuration, all strings printable but ``AS_TYPED``; ExportError before discovery."""
     facts = record.facts
     if facts is None:
         raise ExportError(

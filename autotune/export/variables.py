@@ -1,12 +1,9 @@
 """The environment variables that a bundle may carry: a closed list, each with the values it may have.
 
-A bundle may come from somebody else, and a variable can do much more than set a number: it can load a library
-(``LD_PRELOAD``, ``NCCL_NET_PLUGIN``, ``OMP_TOOL_LIBRARIES``), run code (``PYTHONPATH``, ``PYTHONSTARTUP``, ``PATH``),
-load compiled kernels or pickles from a folder (``PYTORCH_KERNEL_CACHE_PATH``, ``TORCHINDUCTOR_CACHE_DIR``,
-``ORTMODULE_CACHE_DIR``) or write to a path (``MALLOC_TRACE``, ``MALLOC_CONF``'s ``prof_prefix``). So no family is
-let in by its prefix. What is listed changes the speed or the memory of training, and takes a number, a switch, a word
-or allocator settings; nothing takes a path but ``ORTMODULE_MEMORY_OPT_CONFIG``, which must name the bundle's own file.
-The variables of choices come on the list from the choices themselves.
+A bundle may come from somebody else, and a variable can load a library (``LD_PRELOAD``, ``NCCL_NET_PLUGIN``), run code
+(``PYTHONPATH``), load pickles from a folder (``TORCHINDUCTOR_CACHE_DIR``) or write to a path (``MALLOC_CONF``). So no
+family is let in by its prefix, and nothing takes a path but ``ORTMODULE_MEMORY_OPT_CONFIG``, which must name the
+bundle's own file. The variables of choices come on the list from the choices themselves.
 """
 
 from __future__ import annotations

@@ -33,11 +33,7 @@ def check_free(path: Path) -> None:
 
 
 def write_whole(path: Path, text: str) -> Path:
-    """Write a file beside its place and then let it take the name; gives the absolute path.
-
-    Raises:
-        ExportError: something else has the name, or it could not be written; nothing was changed then.
-    """
+    """Write a file whole, and return its absolute path; ExportError where that fails, and then nothing has changed."""
     check_free(path)
     target = Path(os.path.realpath(path))
     try:

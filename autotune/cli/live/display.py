@@ -90,14 +90,7 @@ _NOTHING_TO_SEARCH = "There is nothing to search: there are no plans to try, and
 
 
 class Display:
-    """A ``tuning.Watcher`` that prints to a console; on a terminal the last line moves.
-
-    Args:
-        console: where it prints.
-        spec: what the study was asked for.
-        interruption: shown once it is set.
-        known: trials of an earlier session.
-    """
+    """A ``tuning.Watcher`` that prints to a console; on a terminal the last line moves. ``known``: earlier trials."""
 
     def __init__(
         self, console: Console, spec: StudySpec, interruption: Interruption, *, known: Sequence[Trial] = ()
@@ -349,7 +342,6 @@ class Display:
         return () if self._facts is None else self._facts.clusters
 
     def _note(self, **changes: Any) -> None:
-        """Replace what is known."""
         with self._lock:
             self._activity = replace(self._activity, **changes)
 
@@ -358,7 +350,6 @@ class Display:
             self._note(doing={**self._activity.doing, device: what}, doing_since_s=since_s)
 
     def _note_best(self) -> None:
-        """Work out the best of the trials so far."""
         if self._aim is not None and self._facts is not None:
             self._best = next(iter(feasible_trials(self._trials, self._facts, self._aim, self._repeats)), None)
         measured = None if self._best is None else self._best.measured

@@ -23,19 +23,11 @@ Stage = Literal["", "Discovery", "Search", "Finalists", "Proof", "Compiling"]
 
 @dataclass(frozen=True)
 class Activity:
-    """The present activity of a study. Times are those of ``time.monotonic``, in seconds.
+    """The present activity of a study; times are those of ``time.monotonic``, in seconds.
 
-    Attributes:
-        ends_at_s: The end of the time budget.
-        began_s: The start of the study.
-        stage: The stage of the study, empty before the first.
-        figure: The samples/s, or the memory, of the best so far.
-        doing: The work of each device by its index; None stands for the device that the script takes.
-        doing_since_s: The time since which the script is being started or described; None if it is neither.
-        forecast_ends_at_s: The latest end of the search by its own forecast; None without one.
-        rounds_began_s: The start of the rounds.
-        rounds_done: The number of runs of the rounds so far.
-        most_rounds: The greatest number of runs that there may be.
+    ``figure`` is the samples/s, or the memory, of the best so far. ``doing`` holds the work of each device, None for
+    the one that the script takes. ``doing_since_s`` is None unless the script is being started or described. The
+    forecast is the search's own, of its latest end. ``rounds_done`` and ``most_rounds`` count runs.
     """
 
     ends_at_s: float
@@ -51,13 +43,7 @@ class Activity:
 
 
 def status_text(activity: Activity, now_s: float, *, ending: str = "") -> str:
-    """Say the stage, the best so far, the time left, and what runs.
-
-    Args:
-        activity: What the study is doing.
-        now_s: The time, by ``time.monotonic``.
-        ending: What to say in place of the time left, once the study is interrupted.
-    """
+    """Return the line: the stage, the best so far, ``ending`` or else the time left, and what runs."""
     spinner = _SPINNER[int(now_s / _EVERY_S) % len(_SPINNER)]
     devices = [*activity.doing.items()]
     doing = [f"device {device}: {what}" if device is not None else what for device, what in devices]
@@ -71,10 +57,8 @@ def status_text(activity: Activity, now_s: float, *, ending: str = "") -> str:
 def time_left(activity: Activity, now_s: float) -> str:
     """Say how long the study, or its search, may still take.
 
-    It is what the time budget has left. It is less if the runs of the rounds so far let expect that, and in the search
-    if the search's own forecast is shorter: that counts the trials that may still be worth making by what is known now,
-    and takes each for as long as trials and starts of runs have usually taken. Most searches end long before. The
-    rounds, which come after it, are not in that.
+    That is what the time budget has left, or less where the runs of the rounds so far let expect less. In the search it
+    may be the search's own forecast, which takes every trial that may still be worth making, and no rounds.
     """
     if activity.stage == "Discovery":
         return f"{_whole(now_s - activity.began_s)} so far"
@@ -89,17 +73,14 @@ def time_left(activity: Activity, now_s: float) -> str:
 
 
 def _whole(seconds: float) -> str:
-    """A time that goes up second by second."""
     return format_duration(max(1, round(seconds)))
 
 
 class StatusLine:
     """Repaints the line below what is printed; nothing where the console is a file or a pipe.
 
-    Args:
-        console: Where it paints.
-        text: Makes the line; called at every refresh, so it has to cost next to nothing.
-        every_s: How often it is repainted by itself; None for never.
+    Every refresh calls ``text`` for the line, so ``text`` has to cost next to nothing. With ``every_s`` None
+    only ``refresh`` repaints it.
     """
 
     def __init__(self, console: Console, text: Callable[[], str], *, every_s: float | None = _EVERY_S) -> None:

@@ -21,10 +21,7 @@ TRACKERS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Sent:
-    """The place of a study in a tracker: ``where`` is an address or a folder, ``look`` the command that shows it.
-
-    ``new`` counts the trials that were sent now.
-    """
+    """The place of a study in a tracker, the command that shows it, and the number of trials that were sent now."""
 
     where: str
     look: str
@@ -32,13 +29,9 @@ class Sent:
 
 
 def send(study: TrackedStudy, to: str, *, folder: Path, bundle: Path | None) -> Sent:
-    """Send a study to a tracker. A study that is sent again is there once, as it stands by then.
+    """Send a study to one of ``TRACKERS``; a study that is sent again is there once, as it stands by then.
 
-    Args:
-        study: what to send.
-        to: one of ``TRACKERS``.
-        folder: where trackers that are files write them.
-        bundle: the folder of the study's bundle, kept with the study where the tracker keeps files.
+    Trackers that are files write them to ``folder``. Trackers that keep files get the ``bundle``.
 
     Raises:
         UsageError: the tracker's package is not installed.
