@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..records.environment import device_differences
@@ -28,10 +27,9 @@ class Beside:
 
 
 def beside(left: Report, right: Report) -> list[Beside]:
-    """Everything that is known of both, or of one, in the order of interest."""
-    rows = [Beside(name, of(left), of(right)) for name, of in _ROWS]
-    settings = [dict(setting_rows(report)) for report in (left, right)]
-    rows += [Beside(name, settings[0].get(name, ""), settings[1].get(name, "")) for name in settings[0] | settings[1]]
+    """Return everything that is known of both, or of one, in the order of interest."""
+    first, second = _known_of(left), _known_of(right)
+    rows = [Beside(name, first.get(name, ""), second.get(name, "")) for name in first | second]
     return [row for row in rows if row.left or row.right]
 
 
@@ -67,9 +65,14 @@ def _quoted(report: Report) -> str:
     return f"\u201c{report.study.name}\u201d"
 
 
-def _device(report: Report) -> str:
-    found = report.environment
-    return "" if found is None else f"{found.device_name}, {format_bytes(found.device_memory_bytes)}"
+def _rate(setting: ReportedSetting | None) -> str:
+    if setting is None or not setting.samples_per_s:
+        return ""
+    return f"{format_speed(setting.samples_per_s)} ({format_spread(setting)})"
+
+
+def _peak(setting: ReportedSetting | None) -> str:
+    return "" if setting is None or setting.peak_bytes is None else format_bytes(setting.peak_bytes)
 
 
 def _gain(report: Report) -> str:
@@ -79,15 +82,20 @@ def _gain(report: Report) -> str:
     return f"{report.gain.factor:.2f}x {what}"
 
 
-_ROWS: tuple[tuple[str, Callable[[Report], str]], ...] = (
-    ("Answer", headline),
-    ("Over its own script", _gain),
-    ("Setting", lambda report: "" if report.winner is None else report.winner.text),
-    ("Measured of it", lambda report: "" if report.winner is None else format_figures(report.winner)),
-    ("Measured of the script", lambda report: "" if report.baseline is None else format_figures(report.baseline)),
-    ("Script", lambda report: report.study.script),
-    ("Trials", lambda report: str(len(report.points))),
-    ("Device", _device),
-    ("torch", lambda report: "" if report.environment is None else report.environment.torch),
-    ("autotune", lambda report: report.study.autotune),
-)
+def _known_of(report: Report) -> dict[str, str]:
+    found = report.environment
+    return {
+        "Answer": headline(report),
+        "Over its own script": _gain(report),
+        "Setting": "" if report.winner is None else report.winner.text,
+        "Its speed": _rate(report.winner),
+        "Its peak": _peak(report.winner),
+        "The script's speed": _rate(report.baseline),
+        "The script's peak": _peak(report.baseline),
+        "Script": report.study.script,
+        "Trials": str(len(report.points)),
+        "Device": "" if found is None else f"{found.device_name}, {format_bytes(found.device_memory_bytes)}",
+        "torch": "" if found is None else found.torch,
+        "autotune": report.study.autotune,
+        **dict(setting_rows(report)),
+    }

@@ -16,6 +16,11 @@ from flask import Flask, Request, Response, request
 _COOKIE = "autotune_token"
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 _HEADERS = {
+    "Cache-Control": "no-store",
+    # Bars have their width in a style attribute.
+    "Content-Security-Policy": "default-src 'none'; img-src data:; script-src 'self'; "
+    "style-src 'self' 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
@@ -67,8 +72,8 @@ def _welcome(request: Request, token: str) -> Response | None:
     if not token or "token" not in request.args:
         return None
     rest = [(name, value) for name, value in request.args.items(multi=True) if name != "token"]
-    response = Response(status=303)
-    response.headers["Location"] = request.path + (f"?{urlencode(rest)}" if rest else "")
+    address = request.path + (f"?{urlencode(rest)}" if rest else "")
+    response = Response(status=303, headers={"Location": address})
     response.set_cookie(_COOKIE, token, httponly=True, samesite="Strict")
     return response
 
