@@ -49,18 +49,15 @@ def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
             _set_tags(client, earlier, run.tags)  # which of them is the best changes as the study goes on
     ended_at = max((run.ended_at for run in study.runs), default=study.created_at)
     client.log_batch(
-        parent.info.run_id,
-        metrics=_metrics(study.metrics, ended_at),
-        params=_params(study.params, parent),
+        parent.info.run_id, metrics=_metrics(study.metrics, ended_at), params=_params(study.params, parent)
     )
     _set_tags(client, parent, study.tags)
     if bundle is not None:
         client.log_artifacts(parent.info.run_id, str(bundle), "bundle")
     client.set_terminated(parent.info.run_id, "FINISHED", _milliseconds(ended_at))
-    where = f"{client.tracking_uri}, experiment {title!r}, run {study.name!r}"
     address = client.tracking_uri
     look = f"open {address}" if address.startswith("http") else f"mlflow ui --backend-store-uri {shell_word(address)}"
-    return Sent(where, look, new)
+    return Sent(f"{address}, experiment {title!r}, run {study.name!r}", look, new)
 
 
 def _runs_there(client: MlflowClient, experiment: str, identity: str) -> dict[str, Any]:
@@ -84,11 +81,7 @@ def _log(
         run_name=run.name,
         tags={_STUDY: study.identity, _RUN: run.name, "mlflow.parentRunId": parent},
     )
-    client.log_batch(
-        made.info.run_id,
-        metrics=_metrics(run.metrics, run.ended_at),
-        params=_params(run.params, made),
-    )
+    client.log_batch(made.info.run_id, metrics=_metrics(run.metrics, run.ended_at), params=_params(run.params, made))
     _set_tags(client, made, run.tags)
     client.set_terminated(made.info.run_id, "FAILED" if run.failed else "FINISHED", _milliseconds(run.ended_at))
 

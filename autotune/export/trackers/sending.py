@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import cast
 
 from ...errors import AutotuneError, RunError, UsageError
 from ...report.record import Point, Report
 
-TRACKERS: Mapping[str, str] = {
-    "mlflow": "MLflow",
-    "wandb": "Weights & Biases",
-    "tensorboard": "TensorBoard",
-}
+TRACKERS: Mapping[str, str] = {"mlflow": "MLflow", "wandb": "Weights & Biases", "tensorboard": "TensorBoard"}
 """Each a module of this package with a function ``send``, and an extra of the distribution; with its full name."""
 
 
@@ -43,17 +40,13 @@ def send(study: TrackedStudy, to: str, *, folder: Path, bundle: Path | None) -> 
         raise UsageError(
             f"{TRACKERS[to]} cannot be used here: {error}", hint=f"pip install 'autotune-memory[{to}]'"
         ) from None
-    sender: Callable[..., Sent] = module.send
     try:
-        return sender(study, folder=folder, bundle=bundle)
+        return cast("Sent", module.send(study, folder=folder, bundle=bundle))
     except AutotuneError:
         raise
     except Exception as error:  # a tracker's client may raise anything: its own, its transport's, the disk's
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        raise RunError(
-            f"{TRACKERS[to]} did not take the study: {lines[0]}",
-            hint=module.NEXT,
-        ) from error
+        raise RunError(f"{TRACKERS[to]} did not take the study: {lines[0]}", hint=module.NEXT) from error
 
 
 # Where trackers stop reading: MLflow takes 6,000 characters of a parameter, 500 in earlier versions.
@@ -112,15 +105,12 @@ def tracked(report: Report) -> TrackedStudy:
             autotune=study.autotune,
         ),
         metrics=_numbers(**figures),
-        tags={
-            name: str(value)
-            for name, value in _texts(
-                answer=None if verdict is None else verdict.answer,
-                reason=None if verdict is None else verdict.sentences,
-                confirmed=None if verdict is None else str(verdict.is_confirmed).lower(),
-                winner=None if report.winner is None else report.winner.text,
-            ).items()
-        },
+        tags=_tags(
+            answer=None if verdict is None else verdict.answer,
+            reason=None if verdict is None else verdict.sentences,
+            confirmed=None if verdict is None else str(verdict.is_confirmed).lower(),
+            winner=None if report.winner is None else report.winner.text,
+        ),
         runs=tuple(_run(point, point.took_s) for point in report.points if point.took_s is not None),
     )
 
@@ -149,15 +139,12 @@ def _run(point: Point, took_s: float) -> TrackedRun:
             needed_bytes=point.needed_bytes,
             took_s=took_s,
         ),
-        tags={
-            name: str(value)
-            for name, value in _texts(
-                outcome=point.outcome,
-                cause=point.cause or None,
-                notes="; ".join(point.notes) or None,
-                standing=", ".join(name for name, holds in standing.items() if holds) or None,
-            ).items()
-        },
+        tags=_tags(
+            outcome=point.outcome,
+            cause=point.cause,
+            notes="; ".join(point.notes),
+            standing=", ".join(name for name, holds in standing.items() if holds),
+        ),
         started_at=point.started_at,
         ended_at=point.started_at + took_s,
         failed=point.outcome != "measured",
@@ -170,6 +157,10 @@ def _texts(**values: str | int | None) -> dict[str, str | int]:
         for name, value in values.items()
         if value is not None
     }
+
+
+def _tags(**values: str | None) -> dict[str, str]:
+    return {name: value[:_LONGEST] for name, value in values.items() if value}
 
 
 def _numbers(**values: float | None) -> dict[str, float]:

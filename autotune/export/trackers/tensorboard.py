@@ -73,12 +73,8 @@ def _events(run: TrackedRun) -> list[tuple[float, Any]]:
 def _session_end(status: Any, at: float) -> Any:
     """TensorBoard makes this event too, but in a module that wants TensorFlow."""
     data = HParamsPluginData(session_end_info=SessionEndInfo(status=status, end_time_secs=at))
-    value = Summary.Value(
-        tag=metadata.SESSION_END_INFO_TAG,
-        metadata=metadata.create_summary_metadata(data),
-        tensor=metadata.NULL_TENSOR,
-    )
-    return Summary(value=[value])
+    about, tensor = metadata.create_summary_metadata(data), metadata.NULL_TENSOR
+    return Summary(value=[Summary.Value(tag=metadata.SESSION_END_INFO_TAG, metadata=about, tensor=tensor)])
 
 
 def _write(folder: Path, events: list[tuple[float, Any]]) -> None:
