@@ -8,8 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,16 +18,16 @@ from ..records.chosen import made_choices
 from ..records.codec import from_json, to_json
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, PLAIN_ENGINES
-from ..records.plan import Plan, load_mem_opt, parse_plans
+from ..records.plan import Plan, dump_mem_opt, load_mem_opt, parse_plans
 from ..records.printable import printable_strings, shell_word
 from ..records.stack import STACK_VERSION, Stack
 from ..records.study import StudyRecord
 from . import variables
 from .env_sh import ENV_SH_NAME, render_env_sh
-from .mem_opt import MEM_OPT_NAME, render_mem_opt
 from .readme import README_NAME, REPORT_NAME, render_readme
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME, converted_files, session_files
 from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
+from .variables import MEM_OPT_NAME
 
 _NAMES = frozenset(
     {
@@ -90,14 +89,16 @@ def export_bundle(
     if ENGINES[stack.engine].target == "model":
         files |= session_files(stack, next(iter(copied), None))
     else:
-        files |= {MEM_OPT_NAME: render_mem_opt(stack), ENV_SH_NAME: render_env_sh(stack)}
+        files |= {MEM_OPT_NAME: dump_mem_opt(parse_plans(stack.plans)), ENV_SH_NAME: render_env_sh(stack)}
     if report_html is not None:
         files[REPORT_NAME] = report_html
     files[README_NAME] = render_readme(stack, target.name, [*files, *(one.name for one in copied)])
     try:
         _check_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with _folder_beside(target) as folder:
+        prefix = f".{target.name[:64]}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent, ignore_cleanup_errors=True) as made:
+            folder = Path(made)
             _write_files(folder, files)
             for file in copied:
                 shutil.copy2(file, folder)
@@ -193,38 +194,28 @@ def _read_texts(directory: Path) -> tuple[str, str]:
             hint="`autotune export STUDY` writes one",
         ) from error
     try:
-        is_model = _has(folder, SESSION_JSON_NAME) and not _has(folder, MEM_OPT_NAME)
+        names = os.listdir(folder)  # noqa: PTH208 (of a descriptor)
+        is_model = SESSION_JSON_NAME in names and MEM_OPT_NAME not in names
         return _read_text(folder, STACK_NAME), "[]" if is_model else _read_text(folder, MEM_OPT_NAME)
     finally:
         os.close(folder)
 
 
-def _has(folder: int, name: str) -> bool:
-    try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except OSError:
-        return False
-    return True
-
-
 def _read_text(folder: int, name: str) -> str:
-    # Without O_NONBLOCK, opening a pipe that somebody put there would wait for a writer.
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    def opener(path: str, flags: int) -> int:
+        # Without O_NONBLOCK, opening a pipe that somebody put there would wait for a writer.
+        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+
     try:
-        descriptor = os.open(name, flags, dir_fd=folder)
-        try:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        with open(name, "rb", opener=opener) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise BundleError(f"{name} of the bundle is not a plain file")
-            with open(descriptor, "rb", closefd=False) as file:
-                data = file.read(_MAX_BYTES + 1)
-        finally:
-            os.close(descriptor)
+            data = file.read(_MAX_BYTES + 1)
     except FileNotFoundError as error:
         raise BundleError(f"the bundle has no {name}", hint=_AGAIN) from error
     except OSError as error:
         raise BundleError(
-            f"{name} of the bundle cannot be read (links are not followed): {error.strerror}",
-            hint=_AGAIN,
+            f"{name} of the bundle cannot be read (links are not followed): {error.strerror}", hint=_AGAIN
         ) from error
     if len(data) > _MAX_BYTES:
         raise BundleError(f"{name} of the bundle is larger than {_MAX_BYTES} bytes, so it was not written by autotune")
@@ -266,17 +257,8 @@ def _check_replaceable(target: Path) -> None:
     )
 
 
-@contextmanager
-def _folder_beside(target: Path) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name[:64]}-", dir=target.parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)  # it is gone already if it took the bundle's name
-
-
 def _write_files(folder: Path, files: Mapping[str, str]) -> None:
-    folder.chmod(0o755)  # mkdtemp makes folders that only their owner can enter
+    folder.chmod(0o755)  # a temporary folder can be entered by its owner only
     for name, text in files.items():
         with (folder / name).open("w", encoding="utf-8", newline="\n") as file:
             file.write(text)

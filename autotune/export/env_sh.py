@@ -5,8 +5,7 @@ from __future__ import annotations
 import shlex
 
 from ..records.stack import Stack
-from .mem_opt import MEM_OPT_NAME
-from .variables import MEM_OPT_VARIABLE
+from .variables import MEM_OPT_NAME, MEM_OPT_VARIABLE
 
 ENV_SH_NAME = "env.sh"
 

@@ -1,13 +1,12 @@
 """Exporters of a setting to a file that does without autotune, and the choice of the nearest setting for one.
 
-A new exporter is a module with a class that has what ``Exporter`` says, and a word in the table below it.
+A new exporter is a module with the two functions of an ``Exporter``, and an entry in the table below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 from ..errors import PredictionError, UsageError
 from ..predict.prediction import Predictor
@@ -17,35 +16,37 @@ from ..records.engines import ENGINES
 from ..records.facts import Facts, Located
 from ..records.plan import ALL, RECOMPUTE, Plan
 from ..records.words import joined
+from . import plain_code, transformers_args
 from .expressing import Expressed, Refusal
 from .heading import Heading
-from .plain_code import PlainCode
-from .transformers_args import TrainerArguments
 
 
-class Exporter(Protocol):
+@dataclass(frozen=True)
+class Exporter:
     """A form in which a setting is written, for scripts that run without autotune.
 
-    Attributes:
-        name: what stands behind ``--as``.
-        file_name: the file's name, unless another one is given.
-        usage: how the file is used, for its first line.
-        tells_choices: whether the reader is told of choices that the file does not make.
+    ``express`` expresses the plans of a setting; UsageError where the script can have no such file. ``render`` gives
+    the file's contents. With ``tells_choices`` the file tells its reader of choices that the file does not make.
     """
 
     name: str
     file_name: str
     usage: str
-    tells_choices: bool
-
-    def express(self, configuration: Configuration, facts: Facts, located: Located) -> Expressed:
-        """Express the plans of a setting; UsageError where the script can have no such file."""
-
-    def render(self, said: Expressed, heading: Heading, located: Located) -> str:
-        """Give the file's contents, which begin with the heading's docstring."""
+    express: Callable[[Configuration, Facts, Located], Expressed]
+    render: Callable[[Expressed, Heading, Located], str]
+    tells_choices: bool = False
 
 
-_ALL: tuple[Exporter, ...] = (PlainCode(), TrainerArguments())
+_ALL = (
+    Exporter("torch", "recompute.py", plain_code.USAGE, plain_code.express, plain_code.render, tells_choices=True),
+    Exporter(
+        "transformers",
+        "training_arguments.py",
+        transformers_args.USAGE,
+        transformers_args.express,
+        transformers_args.render,
+    ),
+)
 EXPORTERS = {one.name: one for one in _ALL}
 """The exporters that ``--as`` knows, by their names."""
 

@@ -69,8 +69,9 @@ def heading_of(record: StudyRecord, said: Expressed, shown: Shown | None) -> Hea
     elif not keeps_batch_size(batch_size, own):
         note += ", as in the script"
         note += f"; {kept:g} keep its global batch" if kept else "; no whole number keeps its global batch"
+    title = f"The setting of {Path(record.spec.title).name}"
     return Heading(
-        title=_cut(f"The setting of {Path(record.spec.title).name}"),
+        title=_safe(textwrap.shorten(title, _WIDTH - 50, placeholder=" …")),
         paragraphs=tuple(_paragraphs(record, facts, said, shown)),
         batch_size=batch_size,
         batch_size_note="per process" + ("" if keeps_batch_size(batch_size, own) else f"; the script's own is {own}"),
@@ -103,7 +104,3 @@ def _wrapped(text: str) -> str:
 
 def _safe(text: str) -> str:
     return text.replace("\\", "/").replace('"""', "'''")
-
-
-def _cut(text: str) -> str:
-    return _safe(textwrap.shorten(text, _WIDTH - 50, placeholder=" …"))

@@ -10,48 +10,43 @@ from ..records.plan import NONE, Plan
 from .expressing import Blocks, Expressed, Refusal
 from .heading import Heading
 
+USAGE = "call apply(model) once, before training"
 
-class PlainCode:
-    """An ``Exporter``: a module with a function ``apply``, which checkpoints whole blocks of a model."""
 
-    name = "torch"
-    file_name = "recompute.py"
-    usage = "call apply(model) once, before training"
-    tells_choices = True
+def express(configuration: Configuration, facts: Facts, located: Located) -> Expressed:
+    """Express plans for whole blocks, and refuse those for operators."""
+    blocks: dict[str, Blocks] = {}
+    refusals = []
+    for plan in configuration.plans:
+        if plan.strategy == NONE:
+            continue
+        found = _blocks_of(plan, facts, located)
+        if isinstance(found, str):
+            refusals.append(Refusal(found, str(plan)))
+            continue
+        before = blocks.get(found.class_name, found)
+        blocks[found.class_name] = replace(found, chosen=tuple(sorted({*found.chosen, *before.chosen})))
+    return Expressed(configuration, tuple(one for one in blocks.values() if one.chosen), tuple(refusals))
 
-    def express(self, configuration: Configuration, facts: Facts, located: Located) -> Expressed:
-        """Express plans for whole blocks, and refuse those for operators."""
-        blocks: dict[str, Blocks] = {}
-        refusals = []
-        for plan in configuration.plans:
-            if plan.strategy == NONE:
-                continue
-            found = _blocks_of(plan, facts, located)
-            if isinstance(found, str):
-                refusals.append(Refusal(found, str(plan)))
-                continue
-            before = blocks.get(found.class_name, found)
-            blocks[found.class_name] = replace(found, chosen=tuple(sorted({*found.chosen, *before.chosen})))
-        return Expressed(configuration, tuple(one for one in blocks.values() if one.chosen), tuple(refusals))
 
-    def render(self, said: Expressed, heading: Heading, located: Located) -> str:
-        """Write the sizes as constants, and the function ``apply`` with what it needs."""
-        choices = said.configuration.choices
-        unset = [f"Measured with {' '.join(choices)}, which this file does not set."] if choices else []
-        sizes = [
-            f"BATCH_SIZE = {heading.batch_size}  # {heading.batch_size_note}",
-            f"ACCUMULATION = {heading.accumulation:g}  # {heading.accumulation_note}",
-        ]
-        first, docstring = "\n".join(sizes), heading.docstring(self.usage, *unset)
-        if not said.blocks:
-            return f"{docstring}\n\n{first}\n{_NOTHING}"
-        has_statistics = any(one.has_statistics for one in said.blocks)
-        chosen = [f'    "{one.class_name}": ({one.number}, {_numbers(one)}),' for one in said.blocks]
-        constants = "\n".join([first, "", _BLOCKS_NOTE, "BLOCKS = {", *chosen, "}"])
-        top = "\n\n".join([docstring, _IMPORTS_FOR_NORMS if has_statistics else _IMPORTS, constants])
-        checkpointed = _CHECKPOINTED_NORMS if has_statistics else _CHECKPOINTED
-        apply = _APPLY.format(caches=_WITHOUT_CACHES if located.caches else "")
-        return f"{top}\n{checkpointed}{apply}"
+def render(said: Expressed, heading: Heading, located: Located) -> str:
+    """Write the sizes as constants, and the function ``apply`` with what it needs."""
+    choices = said.configuration.choices
+    unset = [f"Measured with {' '.join(choices)}, which this file does not set."] if choices else []
+    sizes = [
+        f"BATCH_SIZE = {heading.batch_size}  # {heading.batch_size_note}",
+        f"ACCUMULATION = {heading.accumulation:g}  # {heading.accumulation_note}",
+    ]
+    first, docstring = "\n".join(sizes), heading.docstring(USAGE, *unset)
+    if not said.blocks:
+        return f"{docstring}\n\n{first}\n{_NOTHING}"
+    has_statistics = any(one.has_statistics for one in said.blocks)
+    chosen = [f'    "{one.class_name}": ({one.number}, {_numbers(one)}),' for one in said.blocks]
+    constants = "\n".join([first, "", _BLOCKS_NOTE, "BLOCKS = {", *chosen, "}"])
+    top = "\n\n".join([docstring, _IMPORTS_FOR_NORMS if has_statistics else _IMPORTS, constants])
+    checkpointed = _CHECKPOINTED_NORMS if has_statistics else _CHECKPOINTED
+    apply = _APPLY.format(caches=_WITHOUT_CACHES if located.caches else "")
+    return f"{top}\n{checkpointed}{apply}"
 
 
 def _blocks_of(plan: Plan, facts: Facts, located: Located) -> Blocks | str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import textwrap
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ..records.choice import Choice
@@ -17,14 +18,13 @@ from ..records.stack import Stack
 from ..records.units import format_bytes
 from ..records.words import cut_names
 from .env_sh import ENV_SH_NAME
-from .mem_opt import MEM_OPT_NAME
-from .paragraphs import bullets, rows, sections, wrapped
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME
 from .stack import STACK_NAME
-from .variables import allowed
+from .variables import MEM_OPT_NAME, allowed
 
 README_NAME = "README.txt"
 REPORT_NAME = "report.html"
+_WIDTH = 96
 _FILES = {
     MEM_OPT_NAME: "the recompute plans, in the format of ONNX Runtime's Memory Optimizer",
     SESSION_PY_NAME: "makes the session as it was measured, in a few lines and without autotune",
@@ -40,7 +40,7 @@ _LINES = "Put these lines into the script, behind the one that makes the model, 
 def render_readme(stack: Stack, directory_name: str, files: Collection[str]) -> str:
     """The file's contents, wrapped for a terminal; ``files`` are the names of those beside it."""
     is_model = _target(stack) == "model"
-    return sections(
+    return _sections(
         (
             (f"What autotune found for {_title(stack)}", _found(stack)),
             ("How to run it", _how_to_run(stack, directory_name)),
@@ -49,17 +49,17 @@ def render_readme(stack: Stack, directory_name: str, files: Collection[str]) -> 
             ("What the numbers are", _numbers(stack)),
             ("What was checked", _checked(stack)),
             ("What was not checked", _not_checked(stack)),
-            ("What is in this folder", [rows({name: what for name, what in _FILES.items() if name in files})]),
+            ("What is in this folder", [_rows({name: what for name, what in _FILES.items() if name in files})]),
         )
     )
 
 
 def _found(stack: Stack) -> Iterator[str]:
-    yield wrapped(stack.verdict)
+    yield _wrapped(stack.verdict)
     target = _target(stack)
     plans = ", ".join(map(cut_names, stack.plans))
     is_same = _is_untouched(stack) and keeps_batch_size(stack.batch_size, stack.script_batch_size)
-    yield rows(
+    yield _rows(
         {
             "engine": ENGINES[stack.engine].title,
             "recompute": (stack.recomputed or plans or "nothing") if target == "script" else "",
@@ -74,38 +74,38 @@ def _found(stack: Stack) -> Iterator[str]:
     )
     for choice in _made(stack):
         if choice.changes:
-            yield wrapped(f"{choice.name} changes what is computed: {choice.changes}")
+            yield _wrapped(f"{choice.name} changes what is computed: {choice.changes}")
 
 
 def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
     command = launch_command(directory_name, stack.script_name, stack.arguments, module=stack.module)
     if _target(stack) == "model":
-        yield wrapped(
+        yield _wrapped(
             f"Without autotune: {SESSION_PY_NAME} makes the session as it was measured, and has a function `run` that "
             f"takes a dict of arrays. Give it batches of {stack.batch_size}."
         )
-        yield wrapped("With autotune, which runs the model as it was fed in the study, and prints what that comes to:")
+        yield _wrapped("With autotune, which runs the model as it was fed in the study, and prints what that comes to:")
         yield f"    {command}"
         return
     yield f"    {command}"
-    yield wrapped(
+    yield _wrapped(
         "with the paths of this folder and of the script as seen from where you are. It runs the script to its own end "
         "with the setting applied, and measures nothing; output and exit status are the script's own. It refuses, and "
         "says why, when it cannot apply the setting."
     )
     if stack.batch_control.how == "arguments":
-        yield wrapped("autotune puts the batch size in the place of {batch_size} in the arguments.")
+        yield _wrapped("autotune puts the batch size in the place of {batch_size} in the arguments.")
     if stack.accumulation_control is not None and stack.accumulation_control.how == "arguments":
-        yield wrapped("autotune puts the accumulation in the place of {accumulation} in the arguments.")
+        yield _wrapped("autotune puts the accumulation in the place of {accumulation} in the arguments.")
 
 
 def _batch(stack: Stack) -> Iterator[str]:
     own, kept = stack.script_batch_size, stack.accumulation_for_same_global_batch
     before, after = stack.script_global_batch, stack.global_batch
     said = global_batch_sentences(stack.batch_size, own, before, after, kept)
-    yield wrapped(" ".join(said) or "This setting leaves your batch size and accumulation as they are.")
+    yield _wrapped(" ".join(said) or "This setting leaves your batch size and accumulation as they are.")
     if said and not stack.accumulation_set:
-        yield wrapped("autotune changed neither the script's accumulation nor its learning rate.")
+        yield _wrapped("autotune changed neither the script's accumulation nor its learning rate.")
 
 
 def _by_hand(stack: Stack) -> Iterator[str]:
@@ -117,9 +117,9 @@ def _by_hand(stack: Stack) -> Iterator[str]:
     engine = ENGINES[stack.engine]
     steps += dict.fromkeys(step for choice in _made(stack) if (step := choice.by_hand.format(ENV_SH_NAME)))
     if engine.by_hand:
-        yield bullets([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])
+        yield _bullets([*steps, f"Read {ENV_SH_NAME} in the shell: `. ./{ENV_SH_NAME}`. It names the plans.", _LINES])
         yield "\n".join(f"    {line}" for line in engine.by_hand)
-        yield from map(wrapped, engine.by_hand_notes)
+        yield from map(_wrapped, engine.by_hand_notes)
         return
     if stack.plans or stack.level:
         steps.append(
@@ -130,13 +130,13 @@ def _by_hand(stack: Stack) -> Iterator[str]:
             f"Without autotune: `autotune export {shell_word(stack.study)} --as torch` writes plain PyTorch code that "
             "checkpoints whole blocks, or says what it cannot do."
         )
-    yield bullets(steps) if steps else wrapped("There is nothing to apply: the script runs as it is.")
+    yield _bullets(steps) if steps else _wrapped("There is nothing to apply: the script runs as it is.")
 
 
 def _numbers(stack: Stack) -> Iterator[str]:
     environment, is_model = stack.environment, _target(stack) == "model"
     over = "a run over its median time" if is_model else "an optimizer step over the median time of a step"
-    yield wrapped(
+    yield _wrapped(
         f"samples/s is the number of samples of {over}, after warm-up. Over several rounds it is the median round, in "
         "brackets the slowest and the fastest; of one round the brackets are the 95 % interval of the median."
     )
@@ -146,8 +146,8 @@ def _numbers(stack: Stack) -> Iterator[str]:
         peak = "what the process takes away from the card, what torch's allocator has reserved included"
     else:
         peak = "the high-water mark of the resident set, summed over the training processes"
-    yield wrapped(f"Peak memory is {peak}.")
-    yield wrapped(
+    yield _wrapped(f"Peak memory is {peak}.")
+    yield _wrapped(
         f"Measured on {environment.num_devices} x {environment.device_name} "
         f"({format_bytes(environment.device_memory_bytes)}), {environment.num_threads} threads, Python "
         f"{environment.python}, {environment.library}"
@@ -158,8 +158,8 @@ def _numbers(stack: Stack) -> Iterator[str]:
 
 def _checked(stack: Stack) -> Iterator[str]:
     if stack.proof is not None and stack.proof.answer != "unknown":
-        yield wrapped(stack.proof.statement)
-        yield wrapped(f"`autotune verify` with this folder and the {_target(stack)} does that again, on any machine.")
+        yield _wrapped(stack.proof.statement)
+        yield _wrapped(f"`autotune verify` with this folder and the {_target(stack)} does that again, on any machine.")
 
 
 def _not_checked(stack: Stack) -> Iterator[str]:
@@ -191,7 +191,7 @@ def _not_checked(stack: Stack) -> Iterator[str]:
             "Runs without these environment variables, which were set when this was measured and which a bundle never "
             f"sets: {', '.join(left_out)}."
         )
-    yield bullets(doubts)
+    yield _bullets(doubts)
 
 
 def _target(stack: Stack) -> str:
@@ -219,3 +219,44 @@ def _batch_size(stack: Stack) -> str:
     if keeps_batch_size(stack.batch_size, own):
         return f"the script's own{'' if own is None else f' ({own})'}"
     return f"{stack.batch_size} per process{'' if own is None else f' (your script: {own})'}"
+
+
+def _sections(titled: Iterable[tuple[str, Iterable[str]]]) -> str:
+    """A text of blocks under titles, the first of which is the text's own; a title without blocks is left out."""
+    return (
+        "\n\n".join(
+            f"{title}\n{('-' if number else '=') * len(title)}\n" + "\n\n".join(blocks)
+            for number, (title, blocks) in enumerate((title, list(blocks)) for title, blocks in titled)
+            if blocks
+        )
+        + "\n"
+    )
+
+
+def _wrapped(text: str) -> str:
+    """A paragraph."""
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _bullets(items: Iterable[str]) -> str:
+    """A list."""
+    return "\n".join(
+        textwrap.fill(item, _WIDTH, initial_indent="  * ", subsequent_indent="    ", break_on_hyphens=False)
+        for item in items
+    )
+
+
+def _rows(named: Mapping[str, str]) -> str:
+    """Names with their values, one below the other; those without a value are left out."""
+    return "\n".join(
+        textwrap.fill(
+            f"{name:<14}{value}",
+            _WIDTH,
+            initial_indent=" " * 4,
+            subsequent_indent=" " * 18,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for name, value in named.items()
+        if value
+    )

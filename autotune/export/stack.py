@@ -30,8 +30,7 @@ from ..records.stack import STACK_VERSION, Stack, StackLayer
 from ..records.study import Repeat, StudyRecord, Trial
 from ..records.words import recomputed_words
 from ..verdict.memory_limit import limit_of
-from .mem_opt import MEM_OPT_NAME
-from .variables import MEM_OPT_VARIABLE, allowed
+from .variables import MEM_OPT_NAME, MEM_OPT_VARIABLE, allowed
 
 STACK_NAME = "stack.json"
 AS_TYPED = ("script_name", "arguments")

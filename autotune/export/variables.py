@@ -15,8 +15,8 @@ from pathlib import Path
 from ..errors import BundleError
 from ..records.choices import ALLOCATOR_SETTINGS
 from ..records.chosen import choice_variables
-from .mem_opt import MEM_OPT_NAME
 
+MEM_OPT_NAME = "mem_opt.json"
 MEM_OPT_VARIABLE = "ORTMODULE_MEMORY_OPT_CONFIG"
 
 _SWITCH = re.compile(r"[01]")

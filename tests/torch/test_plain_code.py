@@ -11,7 +11,7 @@ from torch import nn
 
 from autotune.export.expressing import Blocks, Expressed
 from autotune.export.heading import heading_of
-from autotune.export.plain_code import PlainCode
+from autotune.export.plain_code import render
 from autotune.records.configuration import Configuration
 from autotune.records.facts import Located
 from tests.fakes.study_record import study_record
@@ -46,7 +46,7 @@ class Model(nn.Module):
 def code(*blocks):
     said = Expressed(Configuration("aot"), blocks)
     names: dict = {}
-    exec(PlainCode().render(said, heading_of(study_record(), said, None), Located((), (), 1)), names)
+    exec(render(said, heading_of(study_record(), said, None), Located((), (), 1)), names)
     return names
 
 

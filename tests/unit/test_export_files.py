@@ -11,7 +11,6 @@ import pytest
 
 from autotune.errors import ExportError
 from autotune.export.env_sh import render_env_sh
-from autotune.export.mem_opt import render_mem_opt
 from autotune.export.readme import render_readme
 from autotune.export.stack import build_stack, render_stack
 from autotune.export.variables import KNOWN, allowed
@@ -19,8 +18,8 @@ from autotune.predict.prediction import read_graphs
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
-from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of
-from autotune.records.plan import Plan
+from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
+from autotune.records.plan import Plan, dump_mem_opt, parse_plans
 from autotune.records.stack import GlobalBatch, Stack
 from autotune.records.units import format_rate
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
@@ -35,7 +34,7 @@ def stack() -> Stack:
 
 
 def test_the_files_of_a_winner_are_as_they_were_looked_at(stack, gold):
-    gold("bundle/mem_opt.json", render_mem_opt(stack))
+    gold("bundle/mem_opt.json", dump_mem_opt(parse_plans(stack.plans)))
     gold("bundle/stack.json", render_stack(stack))
     gold("bundle/env.sh", render_env_sh(stack))
     gold("bundle/README.txt", render_readme(stack, "autotune-train", FILES))
