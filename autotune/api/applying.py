@@ -84,10 +84,20 @@ def apply(model: nn.Module, bundle: str | os.PathLike[str], *, allow_stale: bool
         )
     read = read_bundle(Path(bundle))
     _check_engine(read)
+    stack = read.stack
+    applied = Applied(
+        bundle=read.directory,
+        engine=stack.engine,
+        plans=stack.plans,
+        level=stack.level,
+        choices=stack.choices,
+        recomputed=stack.recomputed or read.configuration.recomputed,
+        batch_size=stack.batch_size,
+        accumulation=stack.accumulation_set or stack.accumulation,
+    )
     if is_hosted():
-        own = read.stack.batch_size
-        size = None if own is None else requested_batch_size(own)
-        applied = replace(_applied(read, is_overruled=True), batch_size=size)
+        size = None if stack.batch_size is None else requested_batch_size(stack.batch_size)
+        applied = replace(applied, batch_size=size, is_overruled=True)
         sys.stderr.write(f"autotune: {applied}\n")
         return applied
     from ..worker.own_loop import PlannedModel
@@ -97,38 +107,15 @@ def apply(model: nn.Module, bundle: str | os.PathLike[str], *, allow_stale: bool
         model,
         read.configuration,
         _note,
-        expected=read.stack.fingerprint,
-        batch_size=read.stack.batch_size,
+        expected=stack.fingerprint,
+        batch_size=stack.batch_size,
         allow_stale=allow_stale,
     )
-    return _applied(read, notes=(*(f"{one.said}." for one in planned.stale), *notes), planned=planned)
+    return replace(applied, notes=(*(f"{one.said}." for one in planned.stale), *notes), _planned=planned)
 
 
 def _note(note: str) -> None:
     sys.stderr.write(f"autotune: note: {note}\n")
-
-
-def _applied(
-    bundle: Bundle,
-    *,
-    notes: tuple[str, ...] = (),
-    is_overruled: bool = False,
-    planned: PlannedModel | None = None,
-) -> Applied:
-    stack = bundle.stack
-    return Applied(
-        bundle=bundle.directory,
-        engine=stack.engine,
-        plans=stack.plans,
-        level=stack.level,
-        choices=stack.choices,
-        recomputed=stack.recomputed or bundle.configuration.recomputed,
-        batch_size=stack.batch_size,
-        accumulation=stack.accumulation_set or stack.accumulation,
-        notes=notes,
-        is_overruled=is_overruled,
-        _planned=planned,
-    )
 
 
 def _check_engine(bundle: Bundle) -> None:
