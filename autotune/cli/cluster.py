@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -15,34 +14,24 @@ from ..machine.interpreter import find_interpreter
 from ..records.environment import Environment
 from ..records.study import StudySpec
 
-Files = Literal["send", "shared"]
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """The place where runs go: a Ray cluster, or this machine without Ray.
-
-    ``address`` is the cluster's for Ray, None for this machine. ``files`` says how the script's folder comes to a node.
-    ``gpus`` is the number of GPUs that each run asks for; None: one if the cluster has any. ``resource`` names what a
-    node must have, empty for any node.
-    """
-
-    address: str | None = None
-    files: Files | None = None
-    gpus: int | None = None
-    resource: str = ""
-
 
 @contextlib.contextmanager
-def launcher_of(spec: StudySpec, runs: Path, cluster: Cluster) -> Iterator[Launcher]:
-    """The launcher of a study's runs; UsageError if this machine, or the cluster, will not do."""
-    if cluster.address is None:
-        given = {
-            "--cluster-files": cluster.files,
-            "--cluster-gpus": cluster.gpus,
-            "--cluster-resource": cluster.resource,
-        }
-        for name, value in given.items():
+def launcher_of(
+    spec: StudySpec,
+    runs: Path,
+    address: str | None,
+    *,
+    files: Literal["send", "shared"] | None = None,
+    gpus: int | None = None,
+    resource: str = "",
+) -> Iterator[Launcher]:
+    """Make the launcher of a study's runs; UsageError if this machine, or the Ray cluster at ``address``, will not do.
+
+    ``files`` says how the script's folder comes to a node, and ``resource`` names what a node must have. Each run asks
+    for ``gpus`` GPUs; None: for one if the cluster has any.
+    """
+    if address is None:
+        for name, value in {"--cluster-files": files, "--cluster-gpus": gpus, "--cluster-resource": resource}.items():
             if value not in (None, ""):
                 raise UsageError(f"{name} goes with --cluster", hint="name the cluster as well, as in --cluster ray")
         from .local_launcher import make_launcher
@@ -55,7 +44,7 @@ def launcher_of(spec: StudySpec, runs: Path, cluster: Cluster) -> Iterator[Launc
     from ..launch.ray import LOCAL, RayLauncher, connect
 
     # A cluster of this machine alone sees the folder as it is.
-    files = cluster.files or ("shared" if cluster.address == LOCAL else "send")
+    files = files or ("shared" if address == LOCAL else "send")
     folder = Path(spec.working_directory)
     if files == "send" and not Path(spec.script).is_relative_to(folder):
         raise UsageError(
@@ -64,20 +53,19 @@ def launcher_of(spec: StudySpec, runs: Path, cluster: Cluster) -> Iterator[Launc
             "--cluster-files shared",
         )
     parcel = pack(folder) if files == "send" else None
-    ray = connect(cluster.address)
+    ray = connect(address)
     try:
-        gpus = cluster.gpus if cluster.gpus is not None else int(ray.cluster_resources().get("GPU", 0) >= 1)
+        has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
         terms = Terms(
             python="" if spec.python == find_interpreter(None) else spec.python,
             working_directory=str(folder),
             parcel=parcel,
-            gpus=gpus,
+            gpus=int(has_gpus) if gpus is None else gpus,
             start_timeout_s=spec.start_timeout_s,
             trial_timeout_s=spec.trial_timeout_s,
             leaves_files=spec.leaves_files,
         )
-        num_posts = max(1, len(spec.devices))
-        launcher = RayLauncher(ray, terms, root=runs, num_posts=num_posts, resource=cluster.resource)
+        launcher = RayLauncher(ray, terms, root=runs, num_posts=max(1, len(spec.devices)), resource=resource)
         with contextlib.closing(launcher):
             yield launcher
     finally:

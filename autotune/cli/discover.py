@@ -46,13 +46,9 @@ def discover(
     spec = spec_of(context.params)
     launcher, runs = prepare_one_run("discover", spec)
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
+        budget = Budget(spec.time_budget_s, interrupted)
         found = pipeline.discover(
-            spec,
-            launcher=launcher,
-            watcher=display,
-            interruption=interrupted,
-            budget=Budget(spec.time_budget_s, interrupted),
-            runs=runs,
+            spec, launcher=launcher, watcher=display, interruption=interrupted, budget=budget, runs=runs
         )
     print_changes(make_console(), launcher.changes)
     results = make_console(stderr=json)

@@ -52,7 +52,6 @@ def install(
         parsed_by(
             parse_python,
             "--python",
-            metavar="PATH",
             help="The Python to make it with, of the version that the engine needs. Default: one on the PATH.",
         ),
     ] = None,

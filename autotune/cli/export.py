@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,17 +12,15 @@ from ..errors import UsageError
 from ..export.exporters import EXPORTERS
 from ..export.trackers.sending import TRACKERS
 from ..records.codec import to_json
-from ..records.measurement import format_figures, format_measured
+from ..records.configuration import Configuration
+from ..records.figures import format_figures, format_measured
 from ..records.outcome import Measured, Outcome
 from ..records.printable import first_line, printable, shell_word
+from ..records.study import StudyRecord
 from ..records.words import setting_words
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, OutputOption, StorageOption, StudyArgument, chosen_from
 from .show import find_trial
-
-if TYPE_CHECKING:
-    from ..records.configuration import Configuration
-    from ..records.study import StudyRecord
 
 
 def export(
@@ -110,7 +108,6 @@ def export(
 
 
 def _chosen(record: StudyRecord, trial: int | None) -> Configuration | None:
-    """The setting of a trial; None where none was named."""
     if trial is None:
         return None
     found = find_trial(record, trial)

@@ -44,13 +44,9 @@ def fit(
     spec = spec_of(context.params)
     launcher, runs = prepare_one_run("fit", spec)
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
+        budget = Budget(spec.time_budget_s, interrupted)
         facts, limit_bytes, fits = pipeline.fit(
-            spec,
-            launcher=launcher,
-            watcher=display,
-            interruption=interrupted,
-            budget=Budget(spec.time_budget_s, interrupted),
-            runs=runs,
+            spec, launcher=launcher, watcher=display, interruption=interrupted, budget=budget, runs=runs
         )
     print_changes(make_console(), launcher.changes)
     if json:

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 EXITS: dict[GateAnswer, int] = {"pass": 0, "improvement": 0, "failed": 1, "regression": 3, "not_comparable": 4}
 """The exit code of each answer."""
 
-_ROUNDS = 20
 _REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
 _TOLD = {"setting": "the script", "other": "the other version of the script"}
 _SUMMARY = "GITHUB_STEP_SUMMARY"
@@ -81,11 +80,11 @@ def gate(
     ] = False,
     allowed_slowdown: Annotated[
         Any,
-        options.parsed_by(parse_share, "--max-slowdown", metavar="SHARE", help="A slowdown as large as this is found."),
+        options.parsed_by(parse_share, "--max-slowdown", help="A slowdown as large as this is found."),
     ] = "5%",
     allowed_growth: Annotated[
         Any,
-        options.parsed_by(parse_share, "--max-memory-growth", metavar="SHARE", help="A peak higher by this is found."),
+        options.parsed_by(parse_share, "--max-memory-growth", help="A peak higher by this is found."),
     ] = "3%",
     finalist_rounds: Annotated[
         int,
@@ -95,12 +94,10 @@ def gate(
             min=3,
             help="How often it is measured at most: rounds go on while the answer is open and there is time.",
         ),
-    ] = _ROUNDS,
+    ] = 20,
     time_budget_s: Annotated[
         Any,
-        options.parsed_by(
-            parse_duration, "--time-budget", metavar="TIME", help="Begin no round that would end after this."
-        ),
+        options.parsed_by(parse_duration, "--time-budget", help="Begin no round that would end after this."),
     ] = options.as_typed(StudySpec.time_budget_s),
     python: options.PythonOption = None,
     devices: options.DeviceOption = None,
@@ -214,11 +211,8 @@ def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | Non
             "--against PATH names another script, and this is run as a module or by a launcher",
             hint="hold it against what was measured before: leave --against out",
         )
-    for name, share in (
-        ("--max-slowdown", given["allowed_slowdown"]),
-        ("--max-memory-growth", given["allowed_growth"]),
-    ):
-        if share < LEAST_ALLOWED and not graphs_only:
+    for name, field in {"--max-slowdown": "allowed_slowdown", "--max-memory-growth": "allowed_growth"}.items():
+        if given[field] < LEAST_ALLOWED and not graphs_only:
             raise UsageError(
                 f"{name}: rounds tell no loss below {format_share(LEAST_ALLOWED)} from none",
                 hint=f"{name} {format_share(LEAST_ALLOWED).replace(' ', '')}",
@@ -315,8 +309,7 @@ def _summarize(found: Gate, name: str, console: Any) -> None:
         with Path(summary).open("a", encoding="utf-8") as opened:
             opened.write(render_markdown(found, name))
     except OSError as error:
-        told = f"The answer is not in the job's summary, {summary!r}: {error.strerror}."
-        console.say(told)
+        console.say(f"The answer is not in the job's summary, {summary!r}: {error.strerror}.")
 
 
 def _keep(past: PastGate, storage: str, console: Any) -> None:

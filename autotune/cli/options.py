@@ -33,7 +33,7 @@ def _by_engine(field: str) -> str:
 
 
 def parsed_by(parse: Callable[[str], Any], name: str, **settings: Any) -> Any:
-    """An option whose text ``parse`` turns into its value; a UsageError of ``parse`` gets the option's name."""
+    """Make an option whose text ``parse`` turns into its value; a UsageError of ``parse`` gets the option's name."""
 
     def read(text: str) -> Any:
         try:
@@ -41,11 +41,11 @@ def parsed_by(parse: Callable[[str], Any], name: str, **settings: Any) -> Any:
         except UsageError as error:
             raise typer.BadParameter(str(error)) from error
 
-    return typer.Option(name, parser=read, **settings)
+    return typer.Option(name, parser=read, **{"metavar": _METAVARS.get(parse), **settings})
 
 
 def chosen_from(choices: Any, name: str, **settings: Any) -> Any:
-    """An option that takes one of the names, or of the values of a ``Literal``."""
+    """Make an option that takes one of the names, or of the values of a ``Literal``."""
     names = choices if isinstance(choices, tuple) else get_args(choices)
 
     def parse(text: str) -> str:
@@ -73,6 +73,14 @@ def parse_python(text: str) -> str:
 
     return find_interpreter(text)
 
+
+_METAVARS: dict[Callable[[str], Any], str] = {
+    parse_bytes: "SIZE",
+    parse_duration: "TIME",
+    parse_python: "PATH",
+    parse_range: "LOW:HIGH",
+    parse_share: "SHARE",
+}
 
 ScriptArgument = Annotated[
     Path,
@@ -111,7 +119,6 @@ MaxErrorOption = Annotated[
     parsed_by(
         parse_share,
         "--max-error",
-        metavar="SHARE",
         help="Of an ONNX model that --allow converts: how far an output may be off, as a share of its largest value. "
         f"Default: {format_share(StudySpec.max_error)}.",
     ),
@@ -129,20 +136,12 @@ OutputOption = Annotated[
 PythonOption = Annotated[
     str | None,
     parsed_by(
-        parse_python,
-        "--python",
-        metavar="PATH",
-        help="The interpreter that runs the script. Default: this one, or the engine's own.",
+        parse_python, "--python", help="The interpreter that runs the script. Default: this one, or the engine's own."
     ),
 ]
 CheckedPythonOption = Annotated[
     str | None,
-    parsed_by(
-        parse_python,
-        "--python",
-        metavar="PATH",
-        help="The interpreter that will run the script. Default: this one.",
-    ),
+    parsed_by(parse_python, "--python", help="The interpreter that will run the script. Default: this one."),
 ]
 OwnBatchSizeOption = Annotated[
     int | None,
@@ -155,7 +154,6 @@ BatchSizesOption = Annotated[
     parsed_by(
         parse_range,
         "--batch-sizes",
-        metavar="LOW:HIGH",
         help="Batch sizes to search. Default: half to 16 times the script's own; smaller ones for less memory.",
     ),
 ]
@@ -164,7 +162,6 @@ MemoryLimitOption = Annotated[
     parsed_by(
         parse_bytes,
         "--memory-limit",
-        metavar="SIZE",
         help="Stay under this much memory, as in 24GiB. Default: what the device has.",
     ),
 ]
@@ -177,7 +174,6 @@ StartTimeoutOption = Annotated[
     parsed_by(
         parse_duration,
         "--start-timeout",
-        metavar="TIME",
         help=f"Give a run this long until its first training step ends. Default: {_by_engine('start_timeout_s')}.",
     ),
 ]
@@ -186,7 +182,6 @@ TrialTimeoutOption = Annotated[
     parsed_by(
         parse_duration,
         "--trial-timeout",
-        metavar="TIME",
         help=f"Give each measurement this long from then on. Default: {_by_engine('trial_timeout_s')}.",
     ),
 ]

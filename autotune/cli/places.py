@@ -6,29 +6,17 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..errors import UsageError
 from ..records.printable import is_unicode
+from ..records.study import StudyRecord
+from ..store.port import Store
 from .options import DEFAULT_STORAGE
 
-if TYPE_CHECKING:
-    from ..records.study import StudyRecord
-    from ..store.database import Store
-
-
 # What is in the folder of all this.
-_OWN_NAMES = frozenset(
-    {
-        ".gitignore",
-        "functions",
-        "kept",
-        "runs",
-        "scratch",
-        *(f"studies.db{end}" for end in ("", "-journal", "-shm", "-wal")),
-    }
-)
+_DATABASE_NAMES = [f"studies.db{end}" for end in ("", "-journal", "-shm", "-wal")]
+_OWN_NAMES = frozenset({".gitignore", "functions", "kept", "runs", "scratch", *_DATABASE_NAMES})
 _LONGEST_FOLDER = 160  # of the 255 that file systems have; names of more than ASCII are quoted, three for one
 
 

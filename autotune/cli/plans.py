@@ -100,10 +100,9 @@ def _print_plans(console: Console, table: PlanTable) -> None:
         )
         for row in table.rows
     )
-    cells = tuple(tuple(map(printable, row)) for row in rows)
     has_formulas = any(row.saving_formula for row in table.rows)
     columns = ("Plan", "On", "Occurs", "Saves", "Formula (bytes)" if has_formulas else "Stashes (elements)")
-    print_table(console, Table(columns, cells, frozenset({2, 3})))
+    print_table(console, Table(columns, rows, frozenset({2, 3})))
     for line in filter(None, [asked, f"with {sizes}; savings of several plans cannot be summed" if sizes else ""]):
         console.print(Text(printable(line), style="dim"))
     console.print()

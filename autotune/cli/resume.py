@@ -17,10 +17,7 @@ def resume(
     time_budget_s: Annotated[
         float | None,
         options.parsed_by(
-            parse_duration,
-            "--time-budget",
-            metavar="TIME",
-            help="Take about this long from now on. Default: as the last time.",
+            parse_duration, "--time-budget", help="Take about this long from now on. Default: as the last time."
         ),
     ] = None,
     max_trials: Annotated[
@@ -37,7 +34,7 @@ def resume(
 ) -> None:
     """Go on with a study from its database alone: script, arguments and options are in there."""
     from ..store.database import open_store
-    from .cluster import Cluster, launcher_of
+    from .cluster import launcher_of
     from .places import known_storage, runs_of, shown_storage
     from .run import tune_study
 
@@ -48,8 +45,10 @@ def resume(
             time_budget_s=time_budget_s or opened.spec.time_budget_s,
             max_trials=max_trials or opened.spec.max_trials,
         )
-        on = Cluster(cluster, cluster_files, cluster_gpus, cluster_resource)
-        with launcher_of(spec, runs_of(study), on) as launcher:  # before the study is touched: it may refuse
+        # Before the study is touched: the launcher may refuse.
+        with launcher_of(
+            spec, runs_of(study), cluster, files=cluster_files, gpus=cluster_gpus, resource=cluster_resource
+        ) as launcher:
             if spec != opened.spec:
                 opened.set_spec(spec)
             tune_study(opened, launcher, storage=shown_storage(store, storage), output=output, json=json)

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import StorageError
+from ..launch.port import Launcher
 from ..records.codec import to_json
 from ..records.printable import shell_word
 from ..records.study import Goal, Objective, Sampler, StudySpec
 from ..records.units import format_share, parse_bytes, parse_duration, parse_share
+from ..store.port import Study
 from . import options
 from .command import make_app, print_json
-
-if TYPE_CHECKING:
-    from ..launch.port import Launcher
-    from ..store.database import Store
-    from ..store.study import Study
 
 
 def _read_plans(path: str) -> tuple[str, ...]:
@@ -51,7 +48,6 @@ def run(
         options.parsed_by(
             parse_share,
             "--max-slowdown",
-            metavar="SHARE",
             help="With --objective memory: how many fewer samples/s than your script trains may be. Default: "
             f"{format_share(Objective.max_slowdown)}.",
         ),
@@ -61,7 +57,6 @@ def run(
         options.parsed_by(
             parse_bytes,
             "--target-memory",
-            metavar="SIZE",
             help="The answer has to peak at no more than this, as in 20GiB; trials may use all of --memory-limit "
             "(batch sizes from a 16th of the script's).",
         ),
@@ -71,7 +66,6 @@ def run(
         options.parsed_by(
             parse_duration,
             "--time-budget",
-            metavar="TIME",
             help="Take about this long in all, as in 10m or 1h30m; the script as it stands is measured even if that "
             "takes longer.",
         ),
@@ -157,17 +151,24 @@ def run(
     The same command again resumes the study.
     """
     from ..store.database import open_store
-    from .cluster import Cluster, launcher_of
+    from .cluster import launcher_of
     from .places import prepare_storage, runs_of, shown_storage
     from .spec import check_same, default_study_name, spec_of
 
     spec = spec_of(context.params)
     name = default_study_name(spec) if study is None else study
-    on = Cluster(cluster, cluster_files, cluster_gpus, cluster_resource)
-    # Before the study is touched: it may refuse the options.
-    with launcher_of(spec, runs_of(name), on) as launcher, open_store(prepare_storage(storage)) as store:
-        opened = _create(store, name, spec)
-        if opened is None:
+    # Before the study is touched: the launcher may refuse the options.
+    with (
+        launcher_of(
+            spec, runs_of(name), cluster, files=cluster_files, gpus=cluster_gpus, resource=cluster_resource
+        ) as launcher,
+        open_store(prepare_storage(storage)) as store,
+    ):
+        try:
+            opened = store.create(name, spec)
+        except StorageError:
+            if name not in store:
+                raise
             opened = store.open(name)
             if (facts := opened.record().facts) is not None:
                 check_same(name, opened.spec, spec, script_sha256=facts.script_sha256)
@@ -176,18 +177,6 @@ def run(
 
 
 app = make_app(run)
-
-
-def _create(store: Store, name: str, spec: StudySpec) -> Study | None:
-    """Make a study, or give None where there is one of that name, be it that the same command has just made it."""
-    if name in store:
-        return None
-    try:
-        return store.create(name, spec)
-    except StorageError:
-        if name in store:
-            return None
-        raise
 
 
 def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path | None, json: bool) -> None:
@@ -209,12 +198,10 @@ def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path |
     check_target(directory)
     runs = runs_of(study.name)
     before = study.record()
-    known = before.trials
     if before.facts is not None:
         keep_to_kind(launcher, before.facts.environment)
-    again = ", resumed" if known else ""
-    console.say(f"Study {study.name} in {storage}{again}")
-    with interruption() as interrupted, Display(console, study.spec, interrupted, known=known) as display:
+    console.say(f"Study {study.name} in {storage}{', resumed' if before.trials else ''}")
+    with interruption() as interrupted, Display(console, study.spec, interrupted, known=before.trials) as display:
         record = pipeline.tune(study, launcher=launcher, watcher=display, interruption=interrupted, runs=runs)
     print_changes(console, launcher.changes)
     go_on = how_to_go_on(record, storage, is_interrupted=interrupted.finish.is_set())
@@ -227,8 +214,7 @@ def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path |
     print_summary(results, record, directory if has_winner else None)
     answer = "" if record.verdict is None else record.verdict.kind_of_answer
     if not answer:
-        elsewhere = f"Another process measures the finalists; its answer: autotune show {shell_word(study.name)}"
-        results.say(elsewhere)
+        results.say(f"Another process measures the finalists; its answer: autotune show {shell_word(study.name)}")
     elif interrupted.finish.is_set() or answer == "undecided" or (record.verdict and record.verdict.needed_s):
         console.say(go_on)
     if json:

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..errors import UsageError
 from ..records.codec import to_json
 from ..records.environment import conditions_words
-from ..records.measurement import median_interval
+from ..records.figures import format_rate
+from ..records.measurement import Measurement, median_interval
 from ..records.outcome import Measured
 from ..records.printable import printable
-from ..records.units import format_bytes, format_duration, format_rate
+from ..records.study import StudyRecord, Trial
+from ..records.units import format_bytes, format_duration
 from ..records.words import brief_words, cut_names
+from ..report.record import Report
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, StorageOption, StudyArgument
-
-if TYPE_CHECKING:
-    from ..records.measurement import Measurement
-    from ..records.study import StudyRecord, Trial
-    from ..report.record import Report
 
 
 def show(
@@ -92,17 +90,17 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
     if json:
         print_json(to_json(found))
         return
-    console = make_console(stderr=False)
     clusters = () if record.facts is None else record.facts.clusters
     rows = [("Setting", brief_words(found.configuration, clusters))]
-    rows += [("Its plans", cut_names("  ".join(map(str, found.configuration.plans))))]
-    rows += [("State", "recovered" if found.recovered else found.state)]
+    rows.append(("Its plans", cut_names("  ".join(map(str, found.configuration.plans)))))
+    rows.append(("State", "recovered" if found.recovered else found.state))
     outcome = found.outcome
     if isinstance(outcome, Measured):
         rows += _measurement_rows(outcome.measurement)
     elif outcome is not None:
         rows += [("Outcome", outcome.kind), ("Cause", outcome.cause), ("Next", outcome.advice)]
     rows.append(("Logs", found.run_directory))
+    console = make_console(stderr=False)
     print_rows(console, [(name, value) for name, value in rows if value])
     tail = outcome.log_tail if outcome is not None and not isinstance(outcome, Measured) else ()
     tail = tail or (log_tail(Path(found.run_directory)) if found.run_directory else ())
@@ -116,8 +114,10 @@ def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
     rate_low, rate_high = measurement.samples_per_s_interval
     low, high = median_interval(measurement.step_times_s)
     times = f"{format_duration(low)} to {format_duration(high)}, {len(measurement.step_times_s)} steps"
-    peaks = dataclasses.asdict(measurement.peaks).items()
+    sizes = dataclasses.asdict(measurement.peaks).items()
+    peaks = ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in sizes if size is not None)
     warmup = f"{measurement.warmup_steps} steps, {format_duration(measurement.warmup_s)}"
+    rate = f"{format_rate(measurement.samples_per_s)} ({format_rate(rate_low)} to {format_rate(rate_high)})"
     flags = {
         "other processes used the device meanwhile": measurement.contended,
         "the loss was not finite": measurement.nonfinite_loss,
@@ -125,15 +125,9 @@ def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
         "samples are guessed from the shape of the input": measurement.samples_are_guessed,
     }
     return [
-        (
-            "Samples/s",
-            f"{format_rate(measurement.samples_per_s)} ({format_rate(rate_low)} to {format_rate(rate_high)})",
-        ),
+        ("Samples/s", rate),
         ("Step time", f"{format_duration(measurement.step_time_s)} ({times})"),
-        (
-            "Peaks",
-            ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in peaks if size is not None),
-        ),
+        ("Peaks", peaks),
         ("GPU", conditions_words(measurement.conditions)),
         ("Batch size", "" if measurement.batch_size is None else str(measurement.batch_size)),
         ("Calls per step", f"{measurement.calls_per_step:g}"),

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from ..records.study import StudyRecord
 from .command import make_app, print_json
 from .options import DEFAULT_STORAGE, JsonOption, StorageOption
-
-if TYPE_CHECKING:
-    from ..records.study import StudyRecord
 
 
 def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) -> None:
@@ -26,7 +23,7 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
         with open_store(known_storage(storage), create=False) as store:
             records = [store.open(name).record() for name in store.names()]
     if json:
-        rows = [
+        document = [
             {
                 "name": record.name,
                 "script": record.spec.script,
@@ -37,28 +34,22 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
             }
             for record in records
         ]
-        print_json(rows)
+        print_json(document)
         return
     console = make_console(stderr=False)
     if not records:
         console.say(f"No studies in {storage} yet: `autotune run train.py` makes one.")
         return
-    print_table(
-        console,
-        Table(
-            ("Study", "Begun", "Trials", "Answer"),
-            tuple(
-                (
-                    record.name,
-                    time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_at)),
-                    str(_finished(record)),
-                    "not finished" if record.verdict is None else record.verdict.sentences,
-                )
-                for record in records
-            ),
-            frozenset({2}),
-        ),
+    rows = tuple(
+        (
+            record.name,
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(record.created_at)),
+            str(_finished(record)),
+            "not finished" if record.verdict is None else record.verdict.sentences,
+        )
+        for record in records
     )
+    print_table(console, Table(("Study", "Begun", "Trials", "Answer"), rows, frozenset({2})))
 
 
 app = make_app(studies)

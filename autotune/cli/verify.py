@@ -51,14 +51,7 @@ def verify(
         sys.stderr.write(f"autotune: note: {printable(one.said)}\n")
     console = make_console()
     with interruption() as interrupted:
-        proof = pipeline.verify(
-            read,
-            spec,
-            launcher=launcher,
-            cancel=interrupted.finish,
-            runs=runs,
-            began=console.say,
-        )
+        proof = pipeline.verify(read, spec, launcher=launcher, cancel=interrupted.finish, runs=runs, began=console.say)
     print_changes(console, launcher.changes)
     if proof is None:
         raise typer.Exit(130)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli import load_command, options, places
-from autotune.cli.cluster import Cluster, launcher_of
+from autotune.cli.cluster import launcher_of
 from autotune.cli.spec import check_same, default_study_name, spec_of, target_arguments
 from autotune.errors import UsageError
 from autotune.records.study import Objective, StudySpec
@@ -111,14 +111,14 @@ def test_how_far_outputs_may_be_off_is_of_models_that_are_converted(here):
 
 def test_how_to_use_a_cluster_is_refused_without_one(here):
     spec = spec_from("run")
-    alone = Cluster(files="shared")
-    with pytest.raises(UsageError, match="--cluster-files goes with --cluster"), launcher_of(spec, here, alone):
+    refused = pytest.raises(UsageError, match="--cluster-files goes with --cluster")
+    with refused, launcher_of(spec, here, None, files="shared"):
         pass
 
 
 def test_a_script_outside_of_the_folder_that_is_sent_is_refused_before_anything_is_sent(here):
     spec = replace(spec_from("run"), script="/elsewhere/train.py")
-    with pytest.raises(UsageError, match="is not in the folder"), launcher_of(spec, here, Cluster("host:6379")):
+    with pytest.raises(UsageError, match="is not in the folder"), launcher_of(spec, here, "host:6379"):
         pass
 
 

@@ -66,12 +66,8 @@ def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpe
     for note in measurement.notes:
         console.print(Text(f"note: {note}", style="yellow"))
     if measurement.nonfinite_loss:
-        console.print(
-            Text(
-                "The baseline's loss is NaN or infinite: lower the learning rate, or look at the data, first.",
-                style="red",
-            )
-        )
+        told = "The baseline's loss is NaN or infinite: lower the learning rate, or look at the data, first."
+        console.print(Text(told, style="red"))
 
 
 def told_outcome(outcome: Outcome) -> str:
@@ -84,9 +80,6 @@ def told_failure(outcome: Outcome) -> str:
     assert not isinstance(outcome, Measured)
     kind, cause = outcome.label, first_line(outcome.cause)
     return cause if cause.startswith(kind) else f"{kind}: {cause}"
-
-
-_NOTHING_TO_SEARCH = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
 
 
 class Display:
@@ -132,10 +125,8 @@ class Display:
             self._say("Discovery: running the model with ONNX Runtime's defaults")
         else:
             self._say("Discovery: running the script as it stands, then listing what can be recomputed")
-            self._say(
-                f"A trial runs your script for real, its `finally:` blocks included; {self._what_becomes_of_files}.",
-                style="dim",
-            )
+            files = self._what_becomes_of_files
+            self._say(f"A trial runs your script for real, its `finally:` blocks included; {files}.", style="dim")
         self._note(stage="Discovery", doing={None: f"starting the {self._target}"}, doing_since_s=time.monotonic())
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
@@ -161,12 +152,8 @@ class Display:
         else:
             self._say("\nNone of the plans given can be tried first.", style="yellow")
         if plans.unknown:
-            engine = self._spec.engine
-            self._say(
-                f"Left out, since engine {engine} finds no such cluster in this script: "
-                f"{', '.join(map(str, plans.unknown))}",
-                style="yellow",
-            )
+            names, engine = ", ".join(map(str, plans.unknown)), self._spec.engine
+            self._say(f"Left out, since engine {engine} finds no such cluster in this script: {names}", style="yellow")
             self._say(
                 "A cluster's name is that of the operators in its engine's own graph; other engines have other names.",
                 style="dim",
@@ -182,7 +169,7 @@ class Display:
         most = self._spec.max_trials
         told = f"Searching {told_space(space)}: at most {most} trial{'' if most == 1 else 's'}, {left} left"
         if all(one.key == space.baseline.key for one in itertools.islice(space.configurations(), 2)):
-            told = _NOTHING_TO_SEARCH
+            told = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
         self._say(f"\n{told}", style="bold")
         best = self._best
         if len(self._known) > 1 and best is not None and best.measured is not None:
@@ -233,7 +220,6 @@ class Display:
         line = Text.assemble((f"{number:>5}  ", "dim"))
         if isinstance(outcome, Measured):
             measurement = outcome.measurement
-            peak = measurement.peaks.fit_bytes or 0
             limit_bytes = math.inf if self._aim is None else self._aim.limit_bytes
             fits = "over_limit" not in flaws_of(measurement, limit_bytes, baseline_is_finite=True)
             run_limit_bytes = None if self._aim is None else self._aim.run_limit_bytes
@@ -241,7 +227,7 @@ class Display:
             if self._baseline_rate:
                 line.append(f" {measurement.samples_per_s / self._baseline_rate:6.2f}x")
             line.append(f" {format_peak(measurement.peaks):>10}", style="default" if fits else "red")
-            line.append("  " if fits else f" over the {passed(peak, run_limit_bytes)}  ")
+            line.append("  " if fits else f" over the {passed(measurement.peaks.fit_bytes or 0, run_limit_bytes)}  ")
             line.append(self._words(configuration))
             if measurement.nonfinite_loss:
                 line.append("  the loss is NaN or infinite", style="red")
@@ -276,20 +262,17 @@ class Display:
 
     def no_time(self, needed_s: float) -> None:
         """Say how much time the rounds would take."""
-        self._say(
-            f"The time left is too short to confirm anything more: rounds and proof take about "
-            f"{format_duration(round(needed_s))}.",
-            style="yellow",
-        )
+        needed = format_duration(round(needed_s))
+        told = f"The time left is too short to confirm anything more: rounds and proof take about {needed}."
+        self._say(told, style="yellow")
 
     def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
         """Print a round's line."""
-        figures = told_outcome(outcome)
         with self._lock:
             self._repeats.append(Repeat(configuration, round_number, outcome, final=self._num_finals))
             self._note(rounds_done=self._activity.rounds_done + 1)
             self._note_best()
-        self._say(f"round {round_number + 1}  {figures}  {self._name(configuration)}")
+        self._say(f"round {round_number + 1}  {told_outcome(outcome)}  {self._name(configuration)}")
 
     def proving(self, configuration: Configuration) -> None:
         """Say that the winner is checked."""
