@@ -54,11 +54,13 @@ def script_of(function: Callable[[], object]) -> str:
     _check_parameters(function)
     if function.__module__ == _MAIN:
         body = "\n\n".join(_Written(vars(sys.modules[_MAIN])).all_for(function))
-        folders = [str(Path.cwd()), *_own_folder()]
+        # The script under way may import from its folder. A notebook has none.
+        file = getattr(sys.modules[_MAIN], "__file__", None)
+        own = [os.path.dirname(os.path.abspath(file))] if file else []  # noqa: PTH100, PTH120 (links stay as they are)
         # What is defined there may name in annotations what is not there yet, or is there for a type checker only.
         is_lazy = bool(function.__code__.co_flags & __future__.annotations.compiler_flag)
         first = "from __future__ import annotations\n\n" if is_lazy else ""
-        return _script(folders, body, function.__name__, first=first)
+        return _script([str(Path.cwd()), *own], body, function.__name__, first=first)
     module = sys.modules[function.__module__]
     if getattr(module, function.__name__, None) is not function:
         raise UsageError(
@@ -86,12 +88,6 @@ def _check_parameters(function: FunctionType) -> None:
             f"{function.__name__} is called without arguments, and needs {', '.join(needed)}",
             hint=f"give {needed[0]} a default",
         )
-
-
-def _own_folder() -> list[str]:
-    """The folder of the script under way, from which it may import; none in a notebook."""
-    file = getattr(sys.modules[_MAIN], "__file__", None)
-    return [os.path.dirname(os.path.abspath(file))] if file else []  # noqa: PTH100, PTH120  (links stay as they are)
 
 
 def _folder_of(module: ModuleType) -> list[str]:

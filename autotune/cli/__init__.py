@@ -72,10 +72,9 @@ class _Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            try:
-                return super().invoke(ctx)
-            except _MISTYPED as error:
-                raise _as_ours(error) from None
+            return super().invoke(ctx)
+        except _MISTYPED as error:
+            raise _as_ours(error) from None
         except KeyboardInterrupt:
             sys.stderr.write("autotune: interrupted\n")
             raise typer.Exit(130) from None
@@ -125,8 +124,7 @@ app = typer.Typer(
 
 @app.callback(invoke_without_command=True)
 def _version(
-    ctx: typer.Context,
-    version: bool = typer.Option(False, "--version", help="Print the version and exit."),
+    ctx: typer.Context, version: bool = typer.Option(False, "--version", help="Print the version and exit.")
 ) -> None:
     if version:
         from .. import __version__

@@ -48,9 +48,8 @@ def audit(
         print_json({"verdict": judge_audit(found), **to_json(found), "baseline": to_json(baseline)})
     else:
         console = make_console(stderr=False)
-        first, *rest = audit_sentences(found)
-        console.say(f"\n{first}")
-        for sentence in rest:
+        console.print()
+        for sentence in audit_sentences(found):
             console.say(sentence)
         console.print()
         print_rows(console, audit_rows(found))

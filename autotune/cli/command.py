@@ -39,14 +39,10 @@ class _Command(TyperCommand):
 
 def tell_origin(error: UsageError, context: Any) -> None:
     """Say of an option that is wrong, and that comes from the project's settings, which file has it."""
-    settled = (one.opts[-1] for one in context.command.params if _is_settled(one, context))
+    sources = ((one.opts[-1], context.get_parameter_source(one.name)) for one in context.command.params)
+    settled = (flag for flag, source in sources if source is not None and source.name == "DEFAULT_MAP")
     if any(re.search(rf"{flag}(?![\w-])", str(error)) for flag in settled):
         error.args = (f"{error} (set in {context.meta[SETTINGS_TITLE]})",)
-
-
-def _is_settled(parameter: Any, context: Any) -> bool:
-    source = context.get_parameter_source(parameter.name)
-    return source is not None and source.name == "DEFAULT_MAP"
 
 
 def make_app(function: Callable[..., None], *, epilog: str = EXIT_CODES) -> typer.Typer:

@@ -33,7 +33,6 @@ EXITS: dict[GateAnswer, int] = {"pass": 0, "improvement": 0, "failed": 1, "regre
 
 _REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
 _TOLD = {"setting": "the script", "other": "the other version of the script"}
-_SUMMARY = "GITHUB_STEP_SUMMARY"
 
 
 def gate(
@@ -79,12 +78,10 @@ def gate(
         ),
     ] = False,
     allowed_slowdown: Annotated[
-        Any,
-        options.parsed_by(parse_share, "--max-slowdown", help="A slowdown as large as this is found."),
+        Any, options.parsed_by(parse_share, "--max-slowdown", help="A slowdown as large as this is found.")
     ] = "5%",
     allowed_growth: Annotated[
-        Any,
-        options.parsed_by(parse_share, "--max-memory-growth", help="A peak higher by this is found."),
+        Any, options.parsed_by(parse_share, "--max-memory-growth", help="A peak higher by this is found.")
     ] = "3%",
     finalist_rounds: Annotated[
         int,
@@ -96,8 +93,7 @@ def gate(
         ),
     ] = 20,
     time_budget_s: Annotated[
-        Any,
-        options.parsed_by(parse_duration, "--time-budget", help="Begin no round that would end after this."),
+        Any, options.parsed_by(parse_duration, "--time-budget", help="Begin no round that would end after this.")
     ] = options.as_typed(StudySpec.time_budget_s),
     python: options.PythonOption = None,
     devices: options.DeviceOption = None,
@@ -144,7 +140,7 @@ def gate(
     reference: Reference | None = None if against is None else _REFERENCES.get(against, "other")
     files = {render_junit: junit, render_markdown: markdown}
     _check(context.params, spec, reference, [file for file in files.values() if file is not None])
-    other = _other_version(str(against), spec, is_module=is_module) if reference == "other" else None
+    other = _other_version(str(against), spec) if reference == "other" else None
     before = _baseline(read, baseline, storage, may_be_new=update_baseline)
     _check_baseline(before, other, graphs_only=graphs_only)
     # The script as it stands is to run without them, and a run sets those of its setting by itself.
@@ -175,10 +171,8 @@ def gate(
     if json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
     else:
-        is_file = _is_file(spec, is_module=is_module)
-        typer.echo(
-            "\n".join(map(printable, (*found.sentences, *_next(found, can_name_other=other is None and is_file))))
-        )
+        next_steps = _next(found, can_name_other=other is None and _is_file(spec))
+        typer.echo("\n".join(map(printable, (*found.sentences, *next_steps))))
     _keep(PastGate(began_at, printable(name), script_sha256, key, found), storage, console)
     _summarize(found, name, console)
     for render, file in files.items():
@@ -206,7 +200,7 @@ def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | Non
     if graphs_only and (updates or reference == "script"):
         other_option = "--update-baseline" if updates else "--against script"
         raise UsageError(f"{other_option} takes rounds, and --graphs-only has none", hint="leave one of the two out")
-    if reference == "other" and not _is_file(spec, is_module=given["is_module"]):
+    if reference == "other" and not _is_file(spec):
         raise UsageError(
             "--against PATH names another script, and this is run as a module or by a launcher",
             hint="hold it against what was measured before: leave --against out",
@@ -225,14 +219,14 @@ def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | Non
             raise UsageError(f"{str(file)!r} is a folder", hint="name a file in it")
 
 
-def _is_file(spec: StudySpec, *, is_module: bool) -> bool:
+def _is_file(spec: StudySpec) -> bool:
     """Return whether what is run is all in the file that was named, of which there may be another version."""
     from ..tuning.checks import MODEL_SUFFIX
 
-    return not is_module and Path(spec.script).suffix in (".py", MODEL_SUFFIX)
+    return not spec.module and Path(spec.script).suffix in (".py", MODEL_SUFFIX)
 
 
-def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
+def _other_version(path: str, spec: StudySpec) -> StudySpec:
     from .spec import find_script
 
     if Path(path).suffix != Path(spec.script).suffix:
@@ -240,8 +234,8 @@ def _other_version(path: str, spec: StudySpec, *, is_module: bool) -> StudySpec:
             f"--against {path!r} is no other version of {Path(spec.script).name}",
             hint=f"name a file that ends in {Path(spec.script).suffix}",
         )
-    script, module = find_script(Path(path), is_module=is_module, python=spec.python)
-    return dataclasses.replace(spec, script=script, module=module)
+    script, _ = find_script(Path(path), is_module=False, python=spec.python)
+    return dataclasses.replace(spec, script=script)
 
 
 def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: bool) -> GateBaseline | None:
@@ -281,12 +275,11 @@ def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, gra
 
 
 def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bool) -> None:
-    if outcome is None:
-        if graphs_only:
-            console.say(f"describing {_TOLD[name]}")
-        return
-    figures = format_measured(outcome.measurement) if isinstance(outcome, Measured) else first_line(outcome.cause)
-    console.say(f"round {number + 1:2}  {name:8} {figures}")
+    if outcome is not None:
+        figures = format_measured(outcome.measurement) if isinstance(outcome, Measured) else first_line(outcome.cause)
+        console.say(f"round {number + 1:2}  {name:8} {figures}")
+    elif graphs_only:
+        console.say(f"describing {_TOLD[name]}")
 
 
 def _write(text: str, file: Path) -> None:
@@ -302,7 +295,7 @@ def _summarize(found: Gate, name: str, console: Any) -> None:
     """Append the answer to the summary of CI's job, which nobody asked for: the exit code holds without it, too."""
     from ..verdict.gate.rendering import render_markdown
 
-    summary = os.environ.get(_SUMMARY)
+    summary = os.environ.get("GITHUB_STEP_SUMMARY")
     if not summary:
         return
     try:

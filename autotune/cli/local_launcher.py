@@ -27,8 +27,7 @@ from .places import kept_files, prepare_state_folder, runs_of
 def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Launcher:
     """Make the launcher of a study's runs, which get ``variables``, once platform, devices and interpreter will do."""
     check_platform()
-    if ENGINES[spec.engine].needs:
-        needs = ENGINES[spec.engine].needs
+    if needs := ENGINES[spec.engine].needs:
         check_has(spec.python, *needs, hint=f"{spec.python} -m pip install {' '.join(needs)}")
     elif spec.python != find_interpreter(None):
         check_worker_python(spec.python)

@@ -140,8 +140,7 @@ PythonOption = Annotated[
     ),
 ]
 CheckedPythonOption = Annotated[
-    str | None,
-    parsed_by(parse_python, "--python", help="The interpreter that will run the script. Default: this one."),
+    str | None, parsed_by(parse_python, "--python", help="The interpreter that will run the script. Default: this one.")
 ]
 OwnBatchSizeOption = Annotated[
     int | None,
@@ -160,14 +159,11 @@ BatchSizesOption = Annotated[
 MemoryLimitOption = Annotated[
     int | None,
     parsed_by(
-        parse_bytes,
-        "--memory-limit",
-        help="Stay under this much memory, as in 24GiB. Default: what the device has.",
+        parse_bytes, "--memory-limit", help="Stay under this much memory, as in 24GiB. Default: what the device has."
     ),
 ]
 DeviceOption = Annotated[
-    Any,
-    parsed_by(parse_devices, "--devices", metavar="0", help="The GPU to run on. Default: as the script."),
+    Any, parsed_by(parse_devices, "--devices", metavar="0", help="The GPU to run on. Default: as the script.")
 ]
 StartTimeoutOption = Annotated[
     float | None,
@@ -198,8 +194,7 @@ EngineOption = Annotated[
 ScratchOption = Annotated[
     bool,
     typer.Option(
-        "--scratch",
-        help="Run the script in the folder .autotune/scratch, where what it writes stays to be looked at.",
+        "--scratch", help="Run the script in the folder .autotune/scratch, where what it writes stays to be looked at."
     ),
 ]
 LeaveFilesOption = Annotated[

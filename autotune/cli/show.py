@@ -60,14 +60,12 @@ def _show_study(record: StudyRecord, report: Report) -> None:
     print_rows(console, setting_rows(report))
     console.print()
     print_table(console, trial_table(report))
-    front = front_table(report)
-    if front.rows:
-        console.print("\nWhat each amount of memory buys, as measured once:")
-        print_table(console, front)
-    spent = spent_table(report)
-    if spent.rows:
-        console.print("\nWhere the time went:")
-        print_table(console, spent)
+    more = {"What each amount of memory buys, as measured once:": front_table(report)}
+    more["Where the time went:"] = spent_table(report)
+    for title, table in more.items():
+        if table.rows:
+            console.print(f"\n{title}")
+            print_table(console, table)
     print_summary(console, record, None)
 
 

@@ -38,8 +38,6 @@ _FIXED = {
     "max_error": "--max-error",
 }
 
-_LONGEST_STEM = 100
-
 
 def spec_of(
     options: Mapping[str, Any], *, engine: Engine | None = None, bundle_batch_size: int | None = None
@@ -174,12 +172,9 @@ def default_study_name(spec: StudySpec) -> str:
     script = Path(spec.module.replace(".", "/")) if spec.module else Path(spec.title)
     stem = script.parent.name if script.stem in ("train", "main") and script.parent.name else script.stem
     digest = hashlib.sha256(os.fsencode(chr(0).join(parts))).hexdigest()
-    return f"{_usable(stem)}-{digest[:8]}"
-
-
-def _usable(stem: str) -> str:
-    """A file's name as the beginning of a study's, which has to print, is no option, and is not as long."""
-    return printable(stem).strip(" -")[:_LONGEST_STEM] or "study"
+    # A study's name has to print, is no option, and is not as long as a file's.
+    usable = printable(stem).strip(" -")[:100] or "study"
+    return f"{usable}-{digest[:8]}"
 
 
 def _shown(value: object) -> str:

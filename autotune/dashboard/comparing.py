@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..records.environment import device_differences
 from ..records.measurement import format_figures
 from ..records.units import format_bytes
@@ -12,25 +10,11 @@ from ..report.record import Report
 from ..report.tables import setting_rows
 
 
-@dataclass(frozen=True)
-class Beside:
-    """One thing of two studies."""
-
-    name: str
-    left: str
-    right: str
-
-    @property
-    def differs(self) -> bool:
-        """Return whether the two are not alike."""
-        return self.left != self.right
-
-
-def beside(left: Report, right: Report) -> list[Beside]:
-    """Return everything that is known of both, or of one, in the order of interest."""
+def beside(left: Report, right: Report) -> list[tuple[str, str, str]]:
+    """Return everything that is known of both, or of one, in the order of interest: its name and the two values."""
     first, second = _known_of(left), _known_of(right)
-    rows = [Beside(name, first.get(name, ""), second.get(name, "")) for name in first | second]
-    return [row for row in rows if row.left or row.right]
+    rows = [(name, first.get(name, ""), second.get(name, "")) for name in first | second]
+    return [row for row in rows if any(row[1:])]
 
 
 def compared_sentences(left: Report, right: Report) -> list[str]:

@@ -23,25 +23,12 @@ from ..records.printable import printable_strings, shell_word
 from ..records.stack import STACK_VERSION, Stack
 from ..records.study import StudyRecord
 from . import variables
-from .env_sh import ENV_SH_NAME, render_env_sh
-from .readme import README_NAME, REPORT_NAME, render_readme
-from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME, converted_files, session_files
+from .readme import FILES, README_NAME, REPORT_NAME, render_readme
+from .session import CONVERTED_NAME, SESSION_JSON_NAME, converted_files, session_files
 from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
-from .variables import MEM_OPT_NAME
+from .variables import ENV_SH_NAME, MEM_OPT_NAME, MEM_OPT_VARIABLE, render_env_sh
 
-_NAMES = frozenset(
-    {
-        MEM_OPT_NAME,
-        STACK_NAME,
-        ENV_SH_NAME,
-        README_NAME,
-        REPORT_NAME,
-        SESSION_JSON_NAME,
-        SESSION_PY_NAME,
-        CONVERTED_NAME,
-        f"{CONVERTED_NAME}.data",
-    }
-)
+_NAMES = frozenset({*FILES, README_NAME, f"{CONVERTED_NAME}.data"})
 
 # A plan table of thousands of rows fits many times over; what is larger was not written by us.
 _MAX_BYTES = 1 << 20
@@ -68,11 +55,7 @@ class Bundle:
 
 
 def export_bundle(
-    record: StudyRecord,
-    directory: Path,
-    *,
-    configuration: Configuration | None = None,
-    report_html: str | None = None,
+    record: StudyRecord, directory: Path, *, configuration: Configuration | None = None, report_html: str | None = None
 ) -> Path:
     """Write a bundle of ``configuration``, else of the verdict's winner; return its absolute path, links resolved.
 
@@ -141,8 +124,10 @@ def read_bundle(directory: Path) -> Bundle:
         raise BundleError(f"the bundle {str(directory)!r} is malformed: {error}", hint=error.hint or _AGAIN) from error
     except (ValueError, RecursionError) as error:
         raise BundleError(f"the bundle {str(directory)!r} is malformed: not JSON: {error}", hint=_AGAIN) from error
-    absolute = Path(os.path.realpath(directory))
-    return Bundle(stack, plans, variables.resolve(stack.variables, absolute), absolute)
+    absolute, environment = Path(os.path.realpath(directory)), dict(stack.variables)
+    if MEM_OPT_VARIABLE in environment:
+        environment[MEM_OPT_VARIABLE] = str(absolute / MEM_OPT_NAME)
+    return Bundle(stack, plans, environment, absolute)
 
 
 def _check_version(data: Any) -> None:
@@ -202,15 +187,17 @@ def _read_texts(directory: Path) -> tuple[str, str]:
 
 
 def _read_text(folder: int, name: str) -> str:
-    def opener(path: str, flags: int) -> int:
-        # Without O_NONBLOCK, opening a pipe that somebody put there would wait for a writer.
-        return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
-
+    # Without O_NONBLOCK, opening a pipe that somebody put there would wait for a writer.
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        with open(name, "rb", opener=opener) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        descriptor = os.open(name, flags, dir_fd=folder)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise BundleError(f"{name} of the bundle is not a plain file")
-            data = file.read(_MAX_BYTES + 1)
+            with open(descriptor, "rb", closefd=False) as file:
+                data = file.read(_MAX_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError as error:
         raise BundleError(f"the bundle has no {name}", hint=_AGAIN) from error
     except OSError as error:

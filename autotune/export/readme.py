@@ -17,15 +17,14 @@ from ..records.printable import launch_command, printable, shell_word
 from ..records.stack import Stack
 from ..records.units import format_bytes
 from ..records.words import cut_names
-from .env_sh import ENV_SH_NAME
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME
 from .stack import STACK_NAME
-from .variables import MEM_OPT_NAME, allowed
+from .variables import ENV_SH_NAME, MEM_OPT_NAME, allowed
 
 README_NAME = "README.txt"
 REPORT_NAME = "report.html"
 _WIDTH = 96
-_FILES = {
+FILES = {
     MEM_OPT_NAME: "the recompute plans, in the format of ONNX Runtime's Memory Optimizer",
     SESSION_PY_NAME: "makes the session as it was measured, in a few lines and without autotune",
     SESSION_JSON_NAME: "the same for programs, with the hashes of the models",
@@ -40,16 +39,17 @@ _LINES = "Put these lines into the script, behind the one that makes the model, 
 def render_readme(stack: Stack, directory_name: str, files: Collection[str]) -> str:
     """The file's contents, wrapped for a terminal; ``files`` are the names of those beside it."""
     is_model = _target(stack) == "model"
+    title = script_title(stack.script_name, stack.module, stack.arguments)
     return _sections(
         (
-            (f"What autotune found for {_title(stack)}", _found(stack)),
+            (f"What autotune found for {printable(Path(title).name)}", _found(stack)),
             ("How to run it", _how_to_run(stack, directory_name)),
             ("Batch size and accumulation", () if is_model else _batch(stack)),
             ("How to apply it by hand", () if is_model else _by_hand(stack)),
             ("What the numbers are", _numbers(stack)),
             ("What was checked", _checked(stack)),
             ("What was not checked", _not_checked(stack)),
-            ("What is in this folder", [_rows({name: what for name, what in _FILES.items() if name in files})]),
+            ("What is in this folder", [_rows({name: what for name, what in FILES.items() if name in files})]),
         )
     )
 
@@ -208,10 +208,6 @@ def _made(stack: Stack) -> list[Choice]:
     return [choice for choice in choices_of(stack.engine).values() if choice in made]
 
 
-def _title(stack: Stack) -> str:
-    return printable(Path(script_title(stack.script_name, stack.module, stack.arguments)).name)
-
-
 def _batch_size(stack: Stack) -> str:
     own = stack.script_batch_size
     if _target(stack) == "model":
@@ -234,12 +230,10 @@ def _sections(titled: Iterable[tuple[str, Iterable[str]]]) -> str:
 
 
 def _wrapped(text: str) -> str:
-    """A paragraph."""
     return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
 
 
 def _bullets(items: Iterable[str]) -> str:
-    """A list."""
     return "\n".join(
         textwrap.fill(item, _WIDTH, initial_indent="  * ", subsequent_indent="    ", break_on_hyphens=False)
         for item in items

@@ -22,8 +22,8 @@ from ..records.session import (
     session_of,
 )
 from ..records.stack import Stack
-from ..records.study import Repeat, StudyRecord, Trial
-from ..records.units import format_speed
+from ..records.study import StudyRecord
+from .stack import measured_at
 
 SESSION_JSON_NAME = "session.json"
 SESSION_PY_NAME = "session.py"
@@ -36,15 +36,13 @@ def converted_files(record: StudyRecord, configuration: Configuration) -> list[P
     conversion = converted_by(configuration.engine, configuration.choices)
     if conversion is None:
         return []
-    measured: tuple[Trial | Repeat, ...] = (*record.trials, *record.repeats)
-    runs = [one.run_directory for one in measured if one.configuration.key == configuration.key and one.run_directory]
+    runs = [one.run_directory for one in measured_at(record, configuration) if one.run_directory]
     for run in runs:
         folder = converted_folder(Path(run)) / conversion
-        if (folder / CONVERTED_MODEL_NAME).is_file():
-            others = (
-                one for one in sorted(folder.iterdir()) if one.name not in (CONVERTED_MODEL_NAME, CONVERTED_JSON_NAME)
-            )
-            return [folder / CONVERTED_MODEL_NAME, *others]
+        model = folder / CONVERTED_MODEL_NAME
+        if model.is_file():
+            others = (one for one in sorted(folder.iterdir()) if one.name not in (model.name, CONVERTED_JSON_NAME))
+            return [model, *others]
     raise ExportError(
         f"the model that was converted to {conversion} is not on this machine",
         hint="export where the study ran, or begin a study here: autotune run with the same --allow",

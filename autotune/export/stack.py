@@ -127,23 +127,21 @@ def render_stack(stack: Stack) -> str:
     return dumps(stack, indent=2) + "\n"
 
 
+def measured_at(record: StudyRecord, configuration: Configuration) -> list[Trial | Repeat]:
+    """Return the trials and then the rounds of a configuration."""
+    found: tuple[Trial | Repeat, ...] = (*record.trials, *record.repeats)
+    return [one for one in found if one.configuration.key == configuration.key]
+
+
 def _environment(record: StudyRecord, facts: Facts, configuration: Configuration) -> Environment:
-    """Return where the configuration was measured last."""
-    measurements: tuple[Repeat | Trial, ...] = (*record.trials, *record.repeats)
-    for one in reversed(measurements):
-        if one.configuration.key == configuration.key and one.environment is not None:
-            return one.environment
-    return facts.environment
+    found = [one.environment for one in measured_at(record, configuration) if one.environment is not None]
+    return found[-1] if found else facts.environment
 
 
 def _occurrences(record: StudyRecord, configuration: Configuration) -> dict[str, int]:
     """Return how many occurrences each plan recomputed, where all measurements of the configuration agree."""
-    measurements: tuple[Repeat | Trial, ...] = (*record.trials, *record.repeats)
-    measured = [
-        one.outcome.measurement.occurrences
-        for one in measurements
-        if one.configuration.key == configuration.key and isinstance(one.outcome, Measured)
-    ]
+    outcomes = [one.outcome for one in measured_at(record, configuration)]
+    measured = [one.measurement.occurrences for one in outcomes if isinstance(one, Measured)]
     known = [one for one in measured if one]
     first = known[0] if known else {}
     return {plan: number for plan, number in first.items() if all(one.get(plan) == number for one in known)}
@@ -186,7 +184,6 @@ def _layers(facts: Facts, configuration: Configuration) -> tuple[StackLayer, ...
 
 
 def _chosen_layers(lines: list[StackLine], part: str) -> list[StackLayer]:
-    """The layers that choices put there themselves."""
     names = dict.fromkeys(line.layer for line in lines if line.part == part)
     return [StackLayer(name, True, _settings([one for one in lines if one.layer == name], part)) for name in names]
 

@@ -9,14 +9,16 @@ bundle's own file. The variables of choices come on the list from the choices th
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
-from pathlib import Path
 
 from ..errors import BundleError
 from ..records.choices import ALLOCATOR_SETTINGS
 from ..records.chosen import choice_variables
+from ..records.stack import Stack
 
 MEM_OPT_NAME = "mem_opt.json"
+ENV_SH_NAME = "env.sh"
 MEM_OPT_VARIABLE = "ORTMODULE_MEMORY_OPT_CONFIG"
 
 _SWITCH = re.compile(r"[01]")
@@ -58,6 +60,21 @@ KNOWN: dict[str, re.Pattern[str]] = choice_variables() | {
 }
 
 
+# A file that is read learns its own path from BASH_SOURCE in bash and from $0 in zsh; in another shell it must be in
+# the current folder. So mem_opt.json is looked for first, and nothing is set when it is not there.
+_FORM = """\
+# Environment variables of this bundle. Read them with `. ./env.sh` in this folder; in bash and zsh, from anywhere.
+# `autotune launch` sets them by itself.
+_bundle=$(CDPATH='' cd -- "$(dirname -- "${{BASH_SOURCE:-$0}}")" && pwd)
+if [ -f "$_bundle/{mem_opt}" ]; then
+{exports}
+else
+    echo "env.sh: {mem_opt} is not in '$_bundle': go to the bundle's folder and read env.sh there" >&2
+fi
+unset _bundle
+"""
+
+
 def allowed(name: str, value: str) -> bool:
     """Return whether a bundle may set ``name`` to ``value``."""
     pattern = KNOWN.get(name)
@@ -79,8 +96,18 @@ def check(variables: Mapping[str, str]) -> None:
             )
 
 
-def resolve(variables: Mapping[str, str], directory: Path) -> dict[str, str]:
-    """The variables as a process must see them: the one path is made absolute, inside ``directory``."""
-    return {
-        name: str(directory / MEM_OPT_NAME) if name == MEM_OPT_VARIABLE else value for name, value in variables.items()
-    }
+def render_env_sh(stack: Stack) -> str:
+    """Write ``env.sh``: one ``export`` a line. The bundle may be moved; its path is found when the file is read."""
+    exports = (
+        f'    export {name}="$_bundle/{MEM_OPT_NAME}"'
+        if name == MEM_OPT_VARIABLE
+        else f"    export {name}={_quoted(value)}"
+        for name, value in stack.variables.items()
+    )
+    return _FORM.format(mem_opt=MEM_OPT_NAME, exports="\n".join(exports))
+
+
+def _quoted(value: str) -> str:
+    """In quotes even where a shell needs none, so that the file looks the same whatever is in it."""
+    quoted = shlex.quote(value)
+    return quoted if quoted.startswith("'") else f"'{quoted}'"

@@ -10,10 +10,9 @@ import subprocess
 import pytest
 
 from autotune.errors import ExportError
-from autotune.export.env_sh import render_env_sh
 from autotune.export.readme import render_readme
 from autotune.export.stack import build_stack, render_stack
-from autotune.export.variables import KNOWN, allowed
+from autotune.export.variables import KNOWN, allowed, render_env_sh
 from autotune.predict.prediction import read_graphs
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration

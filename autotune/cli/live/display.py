@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console
@@ -71,14 +70,10 @@ def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpe
 
 
 def told_outcome(outcome: Outcome) -> str:
-    """Return what a run came to: its figures, or its failure."""
-    return format_measured(outcome.measurement) if isinstance(outcome, Measured) else told_failure(outcome)
-
-
-def told_failure(outcome: Outcome) -> str:
-    """A failure: what kind, and its cause."""
-    assert not isinstance(outcome, Measured)
-    kind, cause = outcome.label, first_line(outcome.cause)
+    """Return what a run came to: its figures, or the kind and the cause of its failure."""
+    if isinstance(outcome, Measured):
+        return format_measured(outcome.measurement)
+    kind, cause = outcome.kind.replace("_", " "), first_line(outcome.cause)
     return cause if cause.startswith(kind) else f"{kind}: {cause}"
 
 
@@ -113,9 +108,7 @@ class Display:
             self._interruption.say = self._status.say_later
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._interruption.say = None
         self._status.stop()
 
@@ -235,7 +228,7 @@ class Display:
                 line.append("  the allocator thrashed", style="red")
         else:
             line.append(f"{self._words(configuration)}: ")
-            line.append(told_failure(outcome), style="red")
+            line.append(told_outcome(outcome), style="red")
         trial = Trial(number, configuration, "finished", outcome)
         with self._lock:
             self._trials.append(trial)
@@ -293,7 +286,7 @@ class Display:
         if isinstance(outcome, Measured):
             self._say(f"compiled {told_outcome(outcome)}  {self._words(configuration)}")
         else:
-            told = reason if outcome is None else told_failure(outcome)
+            told = reason if outcome is None else told_outcome(outcome)
             self._say(f"What compiling would bring is not known: {told.rstrip('.')}.", style="yellow")
 
     def proved(self, proof: Proof) -> None:
