@@ -20,7 +20,6 @@ def dashboard(
     host: Annotated[
         str,
         typer.Option(
-            "--host",
             metavar="ADDRESS",
             help="The address to listen at; another one than this machine's own asks for a token, which is printed "
             f"with the address. {_TOKEN} sets it.",
@@ -29,7 +28,6 @@ def dashboard(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port",
             metavar="N",
             min=0,
             max=65535,

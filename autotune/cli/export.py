@@ -60,7 +60,6 @@ def export(
     rounds: Annotated[
         int | None,
         typer.Option(
-            "--rounds",
             metavar="N",
             min=1,
             help="With --as: how often the file is measured, in turns with the script and the setting; 2 by default.",

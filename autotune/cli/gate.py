@@ -46,7 +46,6 @@ def gate(
     against: Annotated[
         str | None,
         typer.Option(
-            "--against",
             metavar="stored|script|PATH",
             help="What the setting is held against: what was measured of it before, on such a device; the script as it "
             "stands, and how the two compared before; or the setting on another version of the script. Default: "
@@ -56,7 +55,6 @@ def gate(
     baseline: Annotated[
         str | None,
         typer.Option(
-            "--baseline",
             metavar="FILE|STUDY",
             help="What it came to before: a file that --update-baseline wrote, or a study that has measured the same "
             "setting. Default: what is in the bundle.",
@@ -100,14 +98,9 @@ def gate(
     start_timeout_s: options.StartTimeoutOption = None,
     trial_timeout_s: options.TrialTimeoutOption = None,
     leaves_files: options.LeaveFilesOption = False,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Write the answer as JUnit's XML.")
-    ] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer as JUnit's XML.")] = None,
     markdown: Annotated[
-        Path | None,
-        typer.Option(
-            "--markdown", metavar="FILE", help="Write it as Markdown. In GitHub's CI the job's summary has it."
-        ),
+        Path | None, typer.Option(metavar="FILE", help="Write it as Markdown. In GitHub's CI the job's summary has it.")
     ] = None,
     storage: options.StorageOption = options.DEFAULT_STORAGE,
     history: Annotated[

@@ -111,8 +111,7 @@ ShapeOption = Annotated[
     ),
 ]
 InputsOption = Annotated[
-    Path | None,
-    typer.Option("--inputs", metavar="FILE", help="Of an ONNX model, its inputs, as numpy.savez writes them."),
+    Path | None, typer.Option(metavar="FILE", help="Of an ONNX model, its inputs, as numpy.savez writes them.")
 ]
 MaxErrorOption = Annotated[
     float | None,
@@ -124,14 +123,11 @@ MaxErrorOption = Annotated[
     ),
 ]
 StorageOption = Annotated[
-    str,
-    typer.Option(
-        "--storage", metavar="URL", help="Database of studies: a file, or an SQLAlchemy URL such as postgresql://…"
-    ),
+    str, typer.Option(metavar="URL", help="Database of studies: a file, or an SQLAlchemy URL such as postgresql://…")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 OutputOption = Annotated[
-    Path | None, typer.Option("--output", metavar="DIR", help="Where the bundle goes. Default: autotune-STUDY.")
+    Path | None, typer.Option(metavar="DIR", help="Where the bundle goes. Default: autotune-STUDY.")
 ]
 PythonOption = Annotated[
     str | None,
@@ -207,7 +203,6 @@ LeaveFilesOption = Annotated[
 ClusterOption = Annotated[
     str | None,
     typer.Option(
-        "--cluster",
         metavar="ADDRESS",
         help="Run trials on a Ray cluster: ray://HOST:10001, or HOST:PORT on a node of it; 'ray' starts one of this "
         "machine. --devices 0,1 then says how many at once.",
@@ -225,17 +220,11 @@ ClusterFilesOption = Annotated[
 ClusterGpusOption = Annotated[
     int | None,
     typer.Option(
-        "--cluster-gpus",
         metavar="N",
         min=0,
         help="GPUs that each run asks the cluster for; 0 takes a node's processors. Default: 1 if it has any.",
     ),
 ]
 ClusterResourceOption = Annotated[
-    str,
-    typer.Option(
-        "--cluster-resource",
-        metavar="NAME",
-        help="Only on nodes with this resource of Ray's, as in accelerator_type:H100.",
-    ),
+    str, typer.Option(metavar="NAME", help="Only on nodes with this resource of Ray's, as in accelerator_type:H100.")
 ]

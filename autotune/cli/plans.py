@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from ..errors import UsageError
+from ..ort_logs.table import PlanTable
 from ..records.codec import to_json
 from ..records.printable import printable
 from ..records.units import format_bytes
 from .command import make_app, print_json
 from .options import JsonOption
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..ort_logs.table import PlanTable
-
 
 _MOST_PHASES = 16
 
@@ -45,11 +40,10 @@ def plans(
         tables = [_document(table) for table in read.tables]
         print_json({"log": str(log), "tables": tables, "memory_matrix": to_json(read.memory_matrix)})
         return
-    console = make_console(stderr=False)
     for table in read.tables:
-        _print_plans(console, table)
+        _print_plans(table)
     if read.memory_matrix:
-        print_table(console, matrix_table(read.memory_matrix), most=_MOST_PHASES)
+        print_table(make_console(stderr=False), matrix_table(read.memory_matrix), most=_MOST_PHASES)
 
 
 app = make_app(plans)
@@ -78,12 +72,13 @@ def _document(table: PlanTable) -> dict[str, Any]:
     }
 
 
-def _print_plans(console: Console, table: PlanTable) -> None:
+def _print_plans(table: PlanTable) -> None:
     from rich.text import Text
 
     from ..report.tables import Table
-    from .tables import print_table
+    from .tables import make_console, print_table
 
+    console = make_console(stderr=False)
     level = f", level {table.level}" if table.level else ""
     count = f"{len(table.rows)} plan{'' if len(table.rows) == 1 else 's'}"
     num_on = sum(row.is_on for row in table.rows)

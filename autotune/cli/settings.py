@@ -53,10 +53,7 @@ class Settings:
     def title(self) -> str:
         """The file as it is told: from the folder that the user is in."""
         assert self.file is not None
-        try:
-            return os.path.relpath(self.file)
-        except (OSError, ValueError):  # another drive, or a folder that is gone
-            return str(self.file)
+        return os.path.relpath(self.file)
 
     def of_command(self, name: str, command: Any) -> dict[str, Any]:
         """Return what the file settles of a command, by parameters' names; UsageError for what nobody could type."""

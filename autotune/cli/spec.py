@@ -186,11 +186,8 @@ def _shown(value: object) -> str:
 
 
 def check_same(name: str, earlier: StudySpec, spec: StudySpec, *, script_sha256: str = "") -> None:
-    """Raise UsageError if a study is asked for something else than what it has measured.
-
-    A script that has moved is the same if its content, by ``script_sha256``, is, and nothing is left at the
-    earlier place.
-    """
+    """Raise UsageError if a study, which measured a script of this hash, is asked for something else than it measured."""
+    # A script that has moved is the same if its content is, and nothing is left at the earlier place.
     if not Path(earlier.script).exists() and script_sha256 == spec.script_sha256():
         earlier = dataclasses.replace(earlier, script=spec.script)
     for field, option in _FIXED.items():

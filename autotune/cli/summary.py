@@ -68,10 +68,7 @@ def how_to_launch(record: StudyRecord, bundle: Path) -> str:
 
 
 def how_to_go_on(record: StudyRecord, storage: str, *, is_interrupted: bool = False) -> str:
-    """Return the command that resumes the study, with what it needs to come further than this session.
-
-    Where a busy machine drowned the answer, unless this session was interrupted, it is another study.
-    """
+    """Return the command that resumes the study, or begins another where a busy machine drowned the answer."""
     words = ["autotune", "resume", record.name]
     needed_s = None if record.verdict is None else record.verdict.needed_s
     why = "Every finished trial is stored; to go on"

@@ -1,7 +1,4 @@
-"""The pages by their addresses, and the files that can be taken away.
-
-Studies are named in the query (``/study?name=...``): names hold slashes and dots, which mean something in a path.
-"""
+"""The pages by their addresses, and the files that can be taken away."""
 
 from __future__ import annotations
 
@@ -45,6 +42,7 @@ def make_app(store: Store, *, token: str = "") -> Flask:
     reports = Reports(store)
     rows: dict[str, tuple[str, dict[str, Any]]] = {}  # of every study: reports are kept of a few
 
+    # The query names studies: their names hold slashes and dots, which mean something in a path.
     def study(name: str = "name") -> Seen:
         wanted = request.args.get(name, "")
         try:

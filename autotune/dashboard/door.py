@@ -30,10 +30,7 @@ _HEADERS = {
 
 
 def put_door(app: Flask, *, token: str = "") -> None:
-    """Have an application answer only those who are let in.
-
-    With a ``token`` every request has to bring it: as ``?token=`` once, which sets a cookie, or as a bearer.
-    """
+    """Have an application answer only those who are let in: with the ``token``, if any, as ``?token=`` or bearer."""
 
     @app.before_request
     def let_in() -> Response | None:

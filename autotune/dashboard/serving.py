@@ -5,15 +5,11 @@ from __future__ import annotations
 import errno
 import ipaddress
 import socket
-from typing import TYPE_CHECKING
 
+from flask import Flask
 from werkzeug.serving import WSGIRequestHandler, make_server
 
 from ..errors import UsageError
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIApplication
-
 
 DEFAULT_PORT = 8421
 _TRIED = 20  # ports after the default one, where that is taken
@@ -38,7 +34,7 @@ class Server:
     ``port`` 0 is any that is free, None the default one or one of those after it.
     """
 
-    def __init__(self, app: WSGIApplication, *, host: str, port: int | None) -> None:
+    def __init__(self, app: Flask, *, host: str, port: int | None) -> None:
         with _listen(host, port) as listening:
             self.port = int(listening.getsockname()[1])
             descriptor = listening.fileno()  # of which the server makes a copy

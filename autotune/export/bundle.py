@@ -8,7 +8,6 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -27,6 +26,7 @@ from .readme import FILES, README_NAME, REPORT_NAME, render_readme
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, converted_files, session_files
 from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
 from .variables import ENV_SH_NAME, MEM_OPT_NAME, MEM_OPT_VARIABLE, render_env_sh
+from .whole import write_synced
 
 _NAMES = frozenset({*FILES, README_NAME, f"{CONVERTED_NAME}.data"})
 
@@ -82,7 +82,9 @@ def export_bundle(
         prefix = f".{target.name[:64]}-"
         with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent, ignore_cleanup_errors=True) as made:
             folder = Path(made)
-            _write_files(folder, files)
+            folder.chmod(0o755)  # a temporary folder can be entered by its owner only
+            for name, text in files.items():
+                write_synced(folder / name, text)
             for file in copied:
                 shutil.copy2(file, folder)
             read_bundle(folder)  # what we could not read ourselves must not get the name
@@ -242,15 +244,6 @@ def _check_replaceable(target: Path) -> None:
         f"{str(target)!r} {what}: only an older bundle with nothing else in it is replaced",
         hint="choose another folder with --output DIR, or move that one away",
     )
-
-
-def _write_files(folder: Path, files: Mapping[str, str]) -> None:
-    folder.chmod(0o755)  # a temporary folder can be entered by its owner only
-    for name, text in files.items():
-        with (folder / name).open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def _take_name(folder: Path, target: Path) -> None:

@@ -1,7 +1,4 @@
-"""Exporters of a setting to a file that does without autotune, and the choice of the nearest setting for one.
-
-A new exporter is a module with the two functions of an ``Exporter``, and an entry in the table below it.
-"""
+"""Exporters of a setting to a file that does without autotune, and the choice of the nearest setting for one."""
 
 from __future__ import annotations
 

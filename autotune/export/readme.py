@@ -229,28 +229,17 @@ def _sections(titled: Iterable[tuple[str, Iterable[str]]]) -> str:
     )
 
 
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+def _wrapped(text: str, *, first: str = "", later: str = "") -> str:
+    return textwrap.fill(
+        text, _WIDTH, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _bullets(items: Iterable[str]) -> str:
-    return "\n".join(
-        textwrap.fill(item, _WIDTH, initial_indent="  * ", subsequent_indent="    ", break_on_hyphens=False)
-        for item in items
-    )
+    return "\n".join(_wrapped(item, first="  * ", later="    ") for item in items)
 
 
 def _rows(named: Mapping[str, str]) -> str:
     """Names with their values, one below the other; those without a value are left out."""
-    return "\n".join(
-        textwrap.fill(
-            f"{name:<14}{value}",
-            _WIDTH,
-            initial_indent=" " * 4,
-            subsequent_indent=" " * 18,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for name, value in named.items()
-        if value
-    )
+    filled = (f"{name:<14}{value}" for name, value in named.items() if value)
+    return "\n".join(_wrapped(text, first=" " * 4, later=" " * 18) for text in filled)

@@ -74,6 +74,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
     assert limit is not None  # likewise
     environment = _environment(record, facts, configuration)
     script_batch_size = facts.baseline.batch_size
+    kept = accumulation_to_keep(accumulation, script_batch_size, configuration.batch_size)
     reading, script_reading = readings_of(record, configuration)
     stack = Stack(
         version=STACK_VERSION,
@@ -86,9 +87,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         script_batch_size=script_batch_size,
         batch_control=facts.batch_control,
         accumulation=accumulation,
-        accumulation_for_same_global_batch=accumulation_to_keep(
-            accumulation, script_batch_size, configuration.batch_size
-        ),
+        accumulation_for_same_global_batch=kept,
         optimizers=facts.optimizers,
         precision=facts.precision,
         variables=_variables(environment, configuration),

@@ -39,17 +39,13 @@ def express(configuration: Configuration, facts: Facts, located: Located) -> Exp
 
 
 def render(said: Expressed, heading: Heading, located: Located) -> str:
-    """Write the arguments as one dict, each that the installed version has.
-
-    Left out is what the setting leaves as it is in the script: a batch size that nobody knows, and the script's own
-    checkpointing, which False would switch off.
-    """
+    """Write a dict of the arguments that the setting changes and that the installed version has."""
     known = located.trainer_arguments or ()
     arguments: dict[str, tuple[object, str]] = {
         "per_device_train_batch_size": (heading.batch_size, heading.batch_size_note),
         "gradient_accumulation_steps": (round(heading.accumulation), heading.accumulation_note),
     }
-    if said.blocks:
+    if said.blocks:  # without blocks the script's own checkpointing stays, which False would switch off
         # Newer versions warn of the older name.
         switch = next((one for one in _SWITCHES if one in known), _SWITCHES[-1])
         # The other kind of checkpoint runs hooks and autocast otherwise, and needs inputs with gradients.

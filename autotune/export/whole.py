@@ -32,6 +32,14 @@ def check_free(path: Path) -> None:
     raise ExportError(f"{str(path)!r} is there already, and was not exported by autotune", hint=_ANOTHER)
 
 
+def write_synced(path: Path, text: str) -> None:
+    """Write a text, and return when it is on the disk."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def write_whole(path: Path, text: str) -> Path:
     """Write a file whole, and return its absolute path; ExportError where that fails, and then nothing has changed."""
     check_free(path)
@@ -41,10 +49,7 @@ def write_whole(path: Path, text: str) -> Path:
         descriptor, name = tempfile.mkstemp(prefix=f".{target.name[:64]}-", dir=target.parent)
         try:
             os.close(descriptor)
-            with Path(name).open("w", encoding="utf-8", newline="\n") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            write_synced(Path(name), text)
             Path(name).chmod(0o644)
             Path(name).replace(target)
         except OSError:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import wandb
 
 from ...errors import UsageError
-from .sending import Sent, TrackedStudy
+from .sending import Sent, TrackedRun, TrackedStudy
 
 NEXT = "`wandb login`, or keep it here with WANDB_MODE=offline"
 # Nothing of the machine or the user's repository goes along, and nobody waits for a server without end.
@@ -37,37 +36,35 @@ def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
     if os.environ.get("WANDB_MODE") == "disabled":
         raise UsageError("WANDB_MODE=disabled keeps nothing", hint="WANDB_MODE=offline keeps it here")
     for run in study.runs:
-        _log(study, project, run.name, "trial", run.params, {**run.metrics, **run.tags}, failed=run.failed)
-    where = _log(study, project, study.name, "study", study.params, {**study.metrics, **study.tags}, bundle=bundle)
+        _log(study, project, run, "trial", failed=run.failed)
+    where = _log(study, project, study, "study", bundle=bundle)
     return Sent(where, f"open {where}" if "://" in where else "wandb sync --sync-all", len(study.runs))
 
 
 def _log(
     study: TrackedStudy,
     project: str,
-    name: str,
+    one: TrackedRun | TrackedStudy,
     kind: str,
-    config: Mapping[str, Any],
-    summary: Mapping[str, Any],
     *,
     failed: bool = False,
     bundle: Path | None = None,
 ) -> str:
     """Send one run; gives its address, or the folder that keeps it where nothing is sent now."""
-    identity = hashlib.sha256(f"{study.identity}\0{kind}\0{name}".encode()).hexdigest()[:16]
+    identity = hashlib.sha256(f"{study.identity}\0{kind}\0{one.name}".encode()).hexdigest()[:16]
     run = wandb.init(
         project=project,
         id=identity,
-        name=name,
+        name=one.name,
         group=study.name,
         job_type=kind,
-        config=dict(config),
+        config=dict(one.params),
         resume="allow",
         reinit="finish_previous",
         settings=wandb.Settings(**_SETTINGS),
     )
     try:
-        run.summary.update(dict(summary))
+        run.summary.update({**one.metrics, **one.tags})
         if bundle is not None:
             artifact = wandb.Artifact(f"bundle-{study.identity}", type="bundle")
             artifact.add_dir(str(bundle))
