@@ -139,11 +139,8 @@ class _Written:
             return f"{name} = {value!r}"
         if type(value) is float:
             return f"{name} = float({str(value)!r})"  # the `repr` of infinity is a name
-        kind = type(value).__name__
-        raise UsageError(
-            f"the function uses {name!r}, a {kind} that was made in this process, and another one cannot have it",
-            hint=_MAKE_IT_INSIDE,
-        )
+        what = f"the function uses {name!r}, a {type(value).__name__} that was made in this process"
+        raise UsageError(f"{what}, and another one cannot have it", hint=_MAKE_IT_INSIDE)
 
 
 def _is_plain(value: Any) -> bool:

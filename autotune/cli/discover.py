@@ -55,11 +55,11 @@ def discover(
     results.print()
     print_facts(results, describe_facts(found.facts))
     print_baseline(results, found.baseline, Aim(spec.objective, memory_of(found.facts.environment)), spec)
-    if memory_matrix and not json:  # whose document has it
-        for row in found.facts.memory_matrix:
-            typer.echo(str(row))
     if json:
         print_json({**to_json(describe_facts(found.facts)), "baseline": to_json(found.baseline)})
+    elif memory_matrix:
+        for row in found.facts.memory_matrix:
+            typer.echo(str(row))
     if interrupted.finish.is_set():
         raise typer.Exit(130)
 

@@ -74,8 +74,7 @@ def export(
     setting as plain code, or as a framework's arguments.
     """
     from .. import pipeline
-    from ..store.database import open_store
-    from .places import bundle_of, known_storage
+    from .places import bundle_of, open_known
     from .summary import how_to_launch
 
     if kind is not None and to is not None:
@@ -94,7 +93,7 @@ def export(
         _take_home(study, kind, output, trial=trial, nearest=nearest, rounds=rounds or 2, storage=storage, json=json)
         return
     directory = bundle_of(study, output, trial=trial)
-    with open_store(known_storage(storage), create=False) as store:
+    with open_known(storage) as store:
         opened = store.open(study)
         record = opened.record()
         written = pipeline.export(opened, directory, configuration=_chosen(record, trial))
@@ -195,8 +194,7 @@ def _send(
     study: str, to: str, *, output: Path | None, trial: int | None, with_bundle: bool, storage: str, json: bool
 ) -> None:
     from .. import pipeline
-    from ..store.database import open_store
-    from .places import known_storage, logs_of
+    from .places import logs_of, open_known
 
     if trial is not None:
         raise UsageError("--trial exports one setting, and --to sends all of them", hint="leave one of the two out")
@@ -208,7 +206,7 @@ def _send(
         raise UsageError(
             "--with-bundle goes with --to mlflow or wandb: TensorBoard keeps no files", hint="leave it out"
         )
-    with open_store(known_storage(storage), create=False) as store:
+    with open_known(storage) as store:
         sent = pipeline.send(store.open(study), to, logs_of(study, output), with_bundle=with_bundle)
     if json:
         print_json({"to": to, "where": sent.where, "new_trials": sent.new, "look": sent.look})

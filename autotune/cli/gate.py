@@ -312,11 +312,10 @@ def _keep(past: PastGate, storage: str, console: Any) -> None:
 
 def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
     from ..report.gates import gate_table
-    from ..store.database import open_store
-    from .places import known_storage
+    from .places import open_known
     from .tables import make_console, print_table
 
-    with open_store(known_storage(storage), create=False) as store:
+    with open_known(storage) as store:
         gates = store.gates(name, key)
     if json:
         print_json([to_json(one) for one in gates])

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from ..errors import UsageError
 from ..files.shelf import Shelf
@@ -24,7 +23,7 @@ from ..tuning.budget import Interruption
 from .places import kept_files, prepare_state_folder, runs_of
 
 
-def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = MappingProxyType({})) -> Launcher:
+def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] | None = None) -> Launcher:
     """Make the launcher of a study's runs, which get ``variables``, once platform, devices and interpreter will do."""
     check_platform()
     if needs := ENGINES[spec.engine].needs:
@@ -43,15 +42,13 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] = Ma
         working_directory=Path(spec.working_directory),
         start_timeout_s=spec.start_timeout_s,
         trial_timeout_s=spec.trial_timeout_s,
-        variables={**os.environ, **variables},
+        variables={**os.environ, **(variables or {})},
         shelf=None if spec.leaves_files else shelf,
         worker=worker_of(spec.engine),
     )
 
 
-def prepare_one_run(
-    command: str, spec: StudySpec, variables: Mapping[str, str] = MappingProxyType({})
-) -> tuple[Launcher, Path]:
+def prepare_one_run(command: str, spec: StudySpec, variables: Mapping[str, str] | None = None) -> tuple[Launcher, Path]:
     """Give the launcher of a command that runs a script on one device, and the folder of its runs, which is made."""
     if len(spec.devices) > 1:
         raise UsageError(

@@ -85,18 +85,18 @@ def prepare_storage(url: str) -> str:
     return url
 
 
-def known_storage(url: str) -> str:
-    """The database of a command that only reads; UsageError if the default one is not autotune's own."""
+def open_known(url: str) -> Store:
+    """Open the database of a command that only reads; UsageError if the default one is not autotune's own."""
+    from ..store.database import open_store
+
     if url == DEFAULT_STORAGE:
         _state_folder()
-    return url
+    return open_store(url, create=False)
 
 
 def stored_record(study: str, storage: str) -> StudyRecord:
     """Read a study; UsageError where there is no such database, or no such study in it."""
-    from ..store.database import open_store
-
-    with open_store(known_storage(storage), create=False) as store:
+    with open_known(storage) as store:
         return store.open(study).record()
 
 

@@ -33,12 +33,11 @@ def resume(
     json: options.JsonOption = False,
 ) -> None:
     """Go on with a study from its database alone: script, arguments and options are in there."""
-    from ..store.database import open_store
     from .cluster import launcher_of
-    from .places import known_storage, runs_of, shown_storage
+    from .places import open_known, runs_of, shown_storage
     from .run import tune_study
 
-    with open_store(known_storage(storage), create=False) as store:
+    with open_known(storage) as store:
         opened = store.open(study)
         spec = replace(
             opened.spec,

@@ -14,13 +14,12 @@ def studies(storage: StorageOption = DEFAULT_STORAGE, json: JsonOption = False) 
     import time
 
     from ..report.tables import Table
-    from ..store.database import open_store
-    from .places import known_storage
+    from .places import open_known
     from .tables import make_console, print_table
 
     records = []
     if storage != DEFAULT_STORAGE or Path(storage).exists():
-        with open_store(known_storage(storage), create=False) as store:
+        with open_known(storage) as store:
             records = [store.open(name).record() for name in store.names()]
     if json:
         document = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from dataclasses import dataclass
@@ -19,11 +20,8 @@ _MOST_BYTES = 64 * 1024
 def log_files(run_directory: str) -> tuple[Path, ...]:
     """The logs that are there, of a run's folder; none where that is not in a folder of autotune's own for runs."""
     folder = Path(run_directory)
-    own = (".autotune", "runs")
-    is_own = (
-        "\0" not in run_directory and folder.is_absolute() and own in zip(folder.parts, folder.parts[1:], strict=False)
-    )
-    if not is_own or ".." in folder.parts or os.path.realpath(folder) != str(folder):
+    is_own = folder.is_absolute() and (".autotune", "runs") in itertools.pairwise(folder.parts)
+    if not is_own or "\0" in run_directory or ".." in folder.parts or os.path.realpath(folder) != str(folder):
         return ()
     return tuple(path for path in (folder / name for name in _NAMES) if path.is_file() and not path.is_symlink())
 

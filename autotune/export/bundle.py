@@ -60,10 +60,8 @@ def export_bundle(
     """Write a bundle of ``configuration``, else of the verdict's winner; return its absolute path, links resolved.
 
     The files are written to a new folder beside ``directory``, which then takes its name, so that a reader never sees
-    half a bundle. An older bundle there is replaced, anything else is left alone.
-
-    Raises:
-        ExportError: There is nothing to export, or it could not be written; nothing was changed then.
+    half a bundle. An older bundle there is replaced, anything else is left alone. ExportError where there is nothing to
+    export, or it could not be written; nothing was changed then.
     """
     chosen = choose_configuration(record, configuration)
     stack = build_stack(record, chosen)

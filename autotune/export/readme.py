@@ -219,14 +219,9 @@ def _batch_size(stack: Stack) -> str:
 
 def _sections(titled: Iterable[tuple[str, Iterable[str]]]) -> str:
     """A text of blocks under titles, the first of which is the text's own; a title without blocks is left out."""
-    return (
-        "\n\n".join(
-            f"{title}\n{('-' if number else '=') * len(title)}\n" + "\n\n".join(blocks)
-            for number, (title, blocks) in enumerate((title, list(blocks)) for title, blocks in titled)
-            if blocks
-        )
-        + "\n"
-    )
+    texts = {title: "\n\n".join(blocks) for title, blocks in titled}
+    lines = {title: ("-" if number else "=") * len(title) for number, title in enumerate(texts)}
+    return "\n\n".join(f"{title}\n{lines[title]}\n{text}" for title, text in texts.items() if text) + "\n"
 
 
 def _wrapped(text: str, *, first: str = "", later: str = "") -> str:

@@ -28,11 +28,8 @@ class Sent:
 def send(study: TrackedStudy, to: str, *, folder: Path, bundle: Path | None) -> Sent:
     """Send a study to one of ``TRACKERS``; a study that is sent again is there once, as it stands by then.
 
-    Trackers that are files write them to ``folder``. Trackers that keep files get the ``bundle``.
-
-    Raises:
-        UsageError: the tracker's package is not installed.
-        RunError: the tracker cannot be reached, or has refused.
+    Trackers that are files write them to ``folder``; those that keep files get the ``bundle``. UsageError where the
+    tracker's package is not installed, RunError where the tracker cannot be reached or refuses.
     """
     try:
         module = import_module(f"{__package__}.{to}")

@@ -36,21 +36,14 @@ def send(study: TrackedStudy, *, folder: Path, bundle: Path | None) -> Sent:
     if os.environ.get("WANDB_MODE") == "disabled":
         raise UsageError("WANDB_MODE=disabled keeps nothing", hint="WANDB_MODE=offline keeps it here")
     for run in study.runs:
-        _log(study, project, run, "trial", failed=run.failed)
-    where = _log(study, project, study, "study", bundle=bundle)
+        _log(study, project, run)
+    where = _log(study, project, study, bundle)
     return Sent(where, f"open {where}" if "://" in where else "wandb sync --sync-all", len(study.runs))
 
 
-def _log(
-    study: TrackedStudy,
-    project: str,
-    one: TrackedRun | TrackedStudy,
-    kind: str,
-    *,
-    failed: bool = False,
-    bundle: Path | None = None,
-) -> str:
+def _log(study: TrackedStudy, project: str, one: TrackedRun | TrackedStudy, bundle: Path | None = None) -> str:
     """Send one run; gives its address, or the folder that keeps it where nothing is sent now."""
+    kind = "trial" if isinstance(one, TrackedRun) else "study"
     identity = hashlib.sha256(f"{study.identity}\0{kind}\0{one.name}".encode()).hexdigest()[:16]
     run = wandb.init(
         project=project,
@@ -71,4 +64,4 @@ def _log(
             run.log_artifact(artifact)
         return str(Path(run.dir).parents[1]) if run.offline else str(run.url)
     finally:
-        run.finish(exit_code=int(failed))
+        run.finish(exit_code=int(isinstance(one, TrackedRun) and one.failed))
