@@ -55,12 +55,11 @@ def launcher_of(
     parcel = pack(folder) if files == "send" else None
     ray = connect(address)
     try:
-        has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
         terms = Terms(
             python="" if spec.python == find_interpreter(None) else spec.python,
             working_directory=str(folder),
             parcel=parcel,
-            gpus=int(has_gpus) if gpus is None else gpus,
+            gpus=int(ray.cluster_resources().get("GPU", 0) >= 1) if gpus is None else gpus,
             start_timeout_s=spec.start_timeout_s,
             trial_timeout_s=spec.trial_timeout_s,
             leaves_files=spec.leaves_files,

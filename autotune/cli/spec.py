@@ -186,7 +186,7 @@ def _shown(value: object) -> str:
 
 
 def check_same(name: str, earlier: StudySpec, spec: StudySpec, *, script_sha256: str = "") -> None:
-    """Raise UsageError if a study is asked for something else than it has measured, of a script of that hash."""
+    """Raise UsageError if a study is asked for something else than it has measured, by a script of that hash."""
     # A script that has moved is the same if its content is, and nothing is left at the earlier place.
     if not Path(earlier.script).exists() and script_sha256 == spec.script_sha256():
         earlier = dataclasses.replace(earlier, script=spec.script)

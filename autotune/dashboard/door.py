@@ -30,7 +30,7 @@ _HEADERS = {
 
 
 def put_door(app: Flask, *, token: str = "") -> None:
-    """Have an application answer only those who are let in: with the ``token``, if any, as ``?token=`` or bearer."""
+    """Have an application refuse others' requests; with a ``token``, those without it as ``?token=`` or as a bearer."""
 
     @app.before_request
     def let_in() -> Response | None:

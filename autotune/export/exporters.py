@@ -87,7 +87,7 @@ def _nearest(
 ) -> Expressed:
     """Return what can be expressed with about the memory of the setting that was asked for, at the least cost.
 
-    Tried are the plans that can be expressed, and beside them the first blocks of each class, as many as the simulation
+    The plans that can be expressed are tried, and beside them the first blocks of each class, as many as the simulation
     needs. Where nothing can be simulated, all blocks are taken in the place of what could not be expressed.
     """
 

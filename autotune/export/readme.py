@@ -218,7 +218,7 @@ def _batch_size(stack: Stack) -> str:
 
 
 def _sections(titled: Iterable[tuple[str, Iterable[str]]]) -> str:
-    """A text of blocks under titles, the first of which is the text's own; a title without blocks is left out."""
+    """Write blocks under titles, the first of which is the text's own; leave out a title without blocks."""
     texts = {title: "\n\n".join(blocks) for title, blocks in titled}
     lines = {title: ("-" if number else "=") * len(title) for number, title in enumerate(texts)}
     return "\n\n".join(f"{title}\n{lines[title]}\n{text}" for title, text in texts.items() if text) + "\n"
