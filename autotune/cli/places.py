@@ -11,7 +11,7 @@ from urllib.parse import quote
 from ..errors import UsageError
 from ..records.printable import is_unicode
 from ..records.study import StudyRecord
-from ..store.port import Store
+from ..store.database import Store
 from .options import DEFAULT_STORAGE
 
 # What is in the folder of all this.

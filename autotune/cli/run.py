@@ -13,7 +13,7 @@ from ..records.codec import to_json
 from ..records.printable import shell_word
 from ..records.study import Goal, Objective, Sampler, StudySpec
 from ..records.units import format_share, parse_bytes, parse_duration, parse_share
-from ..store.port import Study
+from ..store.study import Study
 from . import options
 from .command import make_app, print_json
 

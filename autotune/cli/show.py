@@ -11,12 +11,11 @@ import typer
 from ..errors import UsageError
 from ..records.codec import to_json
 from ..records.environment import conditions_words
-from ..records.figures import format_rate
 from ..records.measurement import Measurement, median_interval
 from ..records.outcome import Measured
 from ..records.printable import printable
 from ..records.study import StudyRecord, Trial
-from ..records.units import format_bytes, format_duration
+from ..records.units import format_bytes, format_duration, format_rate
 from ..records.words import brief_words, cut_names
 from ..report.record import Report
 from .command import make_app, print_json

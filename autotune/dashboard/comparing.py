@@ -49,16 +49,6 @@ def _quoted(report: Report) -> str:
     return f"\u201c{report.study.name}\u201d"
 
 
-def _rate(setting: ReportedSetting | None) -> str:
-    if setting is None or not setting.samples_per_s:
-        return ""
-    return f"{format_speed(setting.samples_per_s)} ({format_spread(setting)})"
-
-
-def _peak(setting: ReportedSetting | None) -> str:
-    return "" if setting is None or setting.peak_bytes is None else format_bytes(setting.peak_bytes)
-
-
 def _gain(report: Report) -> str:
     if report.gain is None:
         return ""
@@ -72,10 +62,8 @@ def _known_of(report: Report) -> dict[str, str]:
         "Answer": headline(report),
         "Over its own script": _gain(report),
         "Setting": "" if report.winner is None else report.winner.text,
-        "Its speed": _rate(report.winner),
-        "Its peak": _peak(report.winner),
-        "The script's speed": _rate(report.baseline),
-        "The script's peak": _peak(report.baseline),
+        "Measured of it": "" if report.winner is None else format_figures(report.winner),
+        "Measured of the script": "" if report.baseline is None else format_figures(report.baseline),
         "Script": report.study.script,
         "Trials": str(len(report.points)),
         "Device": "" if found is None else f"{found.device_name}, {format_bytes(found.device_memory_bytes)}",

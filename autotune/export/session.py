@@ -23,6 +23,7 @@ from ..records.session import (
 )
 from ..records.stack import Stack
 from ..records.study import StudyRecord
+from ..records.units import format_speed
 from .stack import measured_at
 
 SESSION_JSON_NAME = "session.json"

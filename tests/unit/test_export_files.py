@@ -17,7 +17,7 @@ from autotune.predict.prediction import read_graphs
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
-from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of, format_rate
+from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of
 from autotune.records.plan import Plan, dump_mem_opt, parse_plans
 from autotune.records.stack import GlobalBatch, Stack
 from autotune.records.units import format_rate

@@ -73,7 +73,7 @@ def told_outcome(outcome: Outcome) -> str:
     """Return what a run came to: its figures, or the kind and the cause of its failure."""
     if isinstance(outcome, Measured):
         return format_measured(outcome.measurement)
-    kind, cause = outcome.kind.replace("_", " "), first_line(outcome.cause)
+    kind, cause = outcome.label, first_line(outcome.cause)
     return cause if cause.startswith(kind) else f"{kind}: {cause}"
 
 
