@@ -31,15 +31,12 @@ class Interruption:
     say: Callable[[str], None] | None = None
 
     def explains(self, outcome: Outcome) -> bool:
-        """Return whether a run died of the signal that was meant for this process.
-
-        A job scheduler, for one, sends it to every process.
-        """
+        """Return whether a run died of the signal meant for this process: a job scheduler sends it to every process."""
         return self.finish.is_set() and isinstance(outcome, Died) and outcome.signal in ("SIGINT", "SIGTERM")
 
 
 class RunCancel(threading.Event):
-    """Ends one run; set by itself, by the event that ends all of them, or once its time is over."""
+    """Ends one run: set by itself, by the event that ends all runs, or once its time is over."""
 
     def __init__(self, all_runs: threading.Event, ends_at: float) -> None:
         super().__init__()
@@ -47,7 +44,7 @@ class RunCancel(threading.Event):
         self._ends_at = ends_at
 
     def ends_by(self, ends_at: float) -> None:
-        """End it by then at the latest."""
+        """End the run by then at the latest."""
         self._ends_at = min(self._ends_at, ends_at)
 
     def is_set(self) -> bool:
@@ -55,7 +52,7 @@ class RunCancel(threading.Event):
         return super().is_set() or self._all_runs.is_set() or time.monotonic() >= self._ends_at
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait for the end of all runs; this one's own is set by the thread that would wait."""
+        """Wait for the end of all runs only: the thread that would wait sets this run's own end."""
         return self.is_set() or self._all_runs.wait(timeout)
 
 
@@ -90,10 +87,9 @@ class Budget:
 
         Args:
             finals_s: what finals and proof should take, were the search to end now; 0.0 without anything to confirm.
-            in_run: whether what would start is but the next trial of a run under way, which needs no start of its own.
+            in_run: whether what would start is but the next trial of a run under way.
         """
-        over = self.why_over()
-        if over is not None:
+        if over := self.why_over():
             return over
         needed_s = self.costs.trial_s + (0.0 if in_run else self.costs.start_s)
         if self.for_search_s(finals_s) > needed_s:
@@ -103,7 +99,7 @@ class Budget:
         return SearchEnd("The time left is too short for another run.", STOPPED_FOR_TIME)
 
     def for_search_s(self, finals_s: float) -> float:
-        """Return how long the search may go on; what does not fit anyway is not kept for finals."""
+        """Return how long the search may go on; nothing is kept for finals that there is no time for."""
         kept_s = (1 + _TO_SPARE) * finals_s if self._can_confirm(finals_s) else 0.0
         return max(0.0, self._left_s - kept_s)
 
@@ -113,7 +109,7 @@ class Budget:
 
     @staticmethod
     def needed_s(seconds: float) -> float:
-        """The budget that a later session needs for what should take so long and for nothing else."""
+        """Return the budget that a later session needs for what should take so long and for nothing else."""
         return (1 + _TO_SPARE) * seconds
 
     def _can_confirm(self, finals_s: float) -> bool:

@@ -72,11 +72,10 @@ def judge(
 
 
 def smaller_to_describe(facts: Facts, pace: DescriptionPace | None, *, left_s: float) -> int | None:
-    """The batch size at which a script may be described that could not be at its own; None where there is none.
+    """Return the batch size at which to describe a script that could not be described at its own; None without one.
 
-    Memory that ran out has to do with size. Where the deadline passed, half the batch helps only if what the first
-    attempt has done says so: tracing takes as long at any size, and the steps after it take half. Other failures come
-    back.
+    Half the batch helps where memory ran out. Where the deadline passed, half the batch helps by half of the steps'
+    time: tracing takes as long at any size.
     """
     if not facts.batch_control.can_set or facts.batch_size is None or facts.batch_size < _LEAST:
         return None
@@ -87,7 +86,7 @@ def smaller_to_describe(facts: Facts, pace: DescriptionPace | None, *, left_s: f
 
 
 def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:
-    """The facts of a script with the plans that were found at another batch size, brought to the script's own."""
+    """Return a script's facts with the plans that were found at another batch size, scaled to the script's own."""
     failure, again = facts.undescribed, smaller.undescribed
     assert failure is not None
     assert not isinstance(failure, Measured)
@@ -133,7 +132,7 @@ def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:
 
 
 def described_later(facts: Facts, later: Facts) -> Facts:
-    """The facts of a script with what a later run at the same batch size has described; what was measured stays."""
+    """Return a script's facts with the description of a later run at the same batch size."""
     split = facts.split
     if split is not None and later.split is not None:
         split = replace(split, activations=later.split.activations)
@@ -153,7 +152,7 @@ def _saving_at(row: ClusterFacts, dimensions: dict[str, int], scale: float) -> i
 
 
 def check_choices(engine: Engine, names: Iterable[str], facts: Facts) -> None:
-    """UsageError for the first of an engine's choices that would change nothing in the script, or that it rules out."""
+    """Raise UsageError for the first choice that would change nothing in the script, or that the script rules out."""
     for name in names:
         reason = choices_of(engine)[name].refusal_for(facts)
         if reason:
@@ -161,7 +160,7 @@ def check_choices(engine: Engine, names: Iterable[str], facts: Facts) -> None:
 
 
 def check_batch_sizes(spec: StudySpec, facts: Facts) -> None:
-    """UsageError where the script's data has no step at any batch size of a range that was asked for."""
+    """Raise UsageError where the script's data has no step at any batch size of a range that was asked for."""
     own = facts.batch_size
     if spec.batch_sizes is None or own is None or not facts.batch_control.can_set:
         return
@@ -175,7 +174,7 @@ def check_batch_sizes(spec: StudySpec, facts: Facts) -> None:
 
 
 def check_global_batch(spec: StudySpec, facts: Facts) -> None:
-    """UsageError where a study has to keep the script's global batch, and nothing can set the script's accumulation."""
+    """Raise UsageError where a study has to keep the script's global batch and cannot set its accumulation."""
     control, own = facts.accumulation_control, facts.batch_size
     if spec.keep_global_batch and facts.batch_control.can_set and own and not (control.can_set and control.steps):
         raise UsageError(
@@ -204,10 +203,7 @@ def _hint(outcome: Outcome, target: Target) -> str:
 
 
 def check_limit(facts: Facts, limit_bytes: int, *, name: str = "limit") -> None:
-    """RunError if not even what no setting changes fits: a script's parameters and their like, a model's weights.
-
-    ``name`` is what the limit is called.
-    """
+    """Raise RunError if parameters, gradients and optimizer state, or a model's weights, pass the limit alone."""
     if facts.inference is not None:
         _check_model(facts.inference, limit_bytes, name)
         return
@@ -222,7 +218,7 @@ def check_limit(facts: Facts, limit_bytes: int, *, name: str = "limit") -> None:
 
 
 def _check_model(inference: InferenceFacts, limit_bytes: int, name: str) -> None:
-    """Weights count as they are in the smallest model that was allowed, on top of what was there before the session."""
+    """Count the weights of the smallest model that was allowed, on top of the memory before the session."""
     converted = [one.bytes for one in inference.conversions if not one.refusal]
     weights = min([inference.weight_bytes, *converted])
     before = next((one.resident for one in inference.moments if one.phase == "before"), 0)
@@ -301,7 +297,7 @@ def check_module(name: str, *, python: str) -> Path:
 
 
 def _mode(path: Path) -> int | None:
-    """Return what the path is, links followed (``stat.S_ISREG`` and the like); None if nothing is there."""
+    """Return the path's ``st_mode``, links followed; None if nothing is there."""
     try:
         return path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -329,7 +325,7 @@ def _check_parses(path: Path, refusal: str, *, hint: str) -> None:
 
 
 def _program(name: Path, python: str) -> Path | None:
-    """A program of the interpreter's environment, or one that a shell would find."""
+    """Return a program of the interpreter's environment, or one that a shell would find."""
     if name.parent != Path() or not name.name:
         return None
     beside = Path(python).with_name(name.name)

@@ -33,12 +33,10 @@ from .watcher import Watcher
 
 
 class Snapshot:
-    """A study's record, as it was read last and with what this process has stored since.
+    """A study's record, as it was read last and with the trials and rounds that this process has stored since.
 
-    What this process stores of trials and rounds goes through here, so it is known at once. What other processes of the
-    same study store is known from the next ``refresh``: before something is asked for, before a final, and before a
-    decision. Who may have a trial or a final is never decided by the snapshot, but by the database. Methods may be
-    called from several threads.
+    What other processes of the study store is known from the next ``refresh`` on. Who may have a trial or a final is
+    decided by the database and never by the snapshot. Methods may be called from several threads.
     """
 
     def __init__(self, study: Study) -> None:
@@ -93,11 +91,10 @@ _MORE_ROUNDS = 2
 
 @dataclass(frozen=True)
 class Context:
-    """A study at work. ``snapshot`` is what is known of it, ``runs`` where its runs' folders are made.
+    """A study at work.
 
-    ``limit_bytes`` is what runs may use. ``baseline_fits`` says whether the script as it stands stays below what the
-    answer may peak at, so that it may be the answer itself. ``stopwatch`` is told of all runs. ``proofs`` are those
-    that had an answer so far.
+    ``runs`` is where its runs' folders are made, ``limit_bytes`` what runs may use. ``baseline_fits``: the script as it
+    stands peaks low enough to be the answer itself. ``proofs`` are those that had an answer so far.
     """
 
     study: Study
@@ -127,7 +124,7 @@ class Context:
     def most_rounds(self) -> int:
         """Return how often a finalist is measured again at most.
 
-        Where the script does not fit there is nothing to beat, and a finalist's trial was its first measurement.
+        Where the script does not fit, a finalist's trial counts as its first measurement.
         """
         rounds = self.study.spec.finalist_rounds
         return rounds if self.baseline_fits else max(1, min(rounds, FIRST_LOOK) - 1)
@@ -138,22 +135,15 @@ class Context:
         return min(self.most_rounds, FIRST_LOOK)
 
     def candidates(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> tuple[Configuration, ...]:
-        """Return the settings that are better than the baseline by their trials.
+        """Return the settings that are better than the baseline by their trials, or else may be in other conditions.
 
-        Where there are none, return the setting that may be better on a less busy machine, or with its kernels
-        searched. ``believed`` is what a search that has ended expects, as ``SearchEnd`` has it.
+        ``believed`` is what a search that has ended expects, as ``SearchEnd`` has it.
         """
-        return to_confirm(
-            record.trials,
-            self.facts,
-            self.aim,
-            record.repeats,
-            most_rounds=self.most_rounds,
-            believed=believed,
-        )
+        repeats, most = record.repeats, self.most_rounds
+        return to_confirm(record.trials, self.facts, self.aim, repeats, most_rounds=most, believed=believed)
 
     def left_to_confirm(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> Configuration | None:
-        """The setting that is still to be measured again, or else to be proven, before there is an answer."""
+        """Return the setting to measure again, or else to prove, before there is an answer; None with nothing left."""
         candidates = self.candidates(record, believed)
         if not self.baseline_fits:
             best = next(iter(candidates), None)
@@ -183,30 +173,26 @@ class Context:
         return costs.final_s(entrants, rounds, forked=self.forked(entrants)) + proof_s
 
     def forked(self, entrants: Sequence[Configuration]) -> tuple[Configuration, ...]:
-        """Those of the entrants of a final that are forked in its rounds after the first."""
+        """Return those of the entrants of a final that are forked in its rounds after the first."""
         return tuple(one for one in entrants if can_fork(self.study.spec, self.facts, one))
 
     def is_told(self, record: StudyRecord, candidate: Configuration) -> bool:
-        """Return whether a candidate's rounds tell.
-
-        Where the script fits, they tell by comparison with the baseline. Where it does not, there is nothing to beat,
-        and they tell once all of them are measured.
-        """
+        """Return whether a candidate's rounds tell: beside the baseline if it fits, else once all are measured."""
         if not self.baseline_fits:
             return len(rounds_of(record.repeats, candidate)) >= self.rounds
         return any(one.configuration.key == candidate.key and not one.is_open for one in self.compared(record))
 
     def compared(self, record: StudyRecord) -> tuple[Comparison, ...]:
-        """The finalists against the baseline, by all rounds so far."""
+        """Compare the finalists with the baseline, by all rounds so far."""
         return compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
 
     def _is_proven(self, candidate: Configuration) -> bool:
         return candidate.is_untouched or any(one.configuration.key == candidate.key for one in self.proofs)
 
     def run_one(self, request: Request, name: str, stage: Stage) -> RunResult | None:
-        """Run one configuration on the first device, in a folder of that name; None if it was interrupted.
+        """Run one configuration on the first device, in a folder of that name; return None if it was interrupted.
 
-        What runs past the latest end of the study is cut off, and has no outcome.
+        A run that passes the latest end of the study is cut off, and has no outcome.
         """
         if self.interruption.finish.is_set():
             return None
@@ -233,7 +219,7 @@ def memory_of(environment: Environment) -> int:
 
 
 def devices_of(spec: StudySpec) -> tuple[int | None, ...]:
-    """The devices that a study may use; None stands for what the script takes by itself."""
+    """Return the devices that a study may use; None stands for the one that the script takes by itself."""
     return spec.devices or (None,)
 
 
@@ -257,7 +243,7 @@ def run_first(
 
 
 def proof_request(spec: StudySpec, of: Facts | Stack, configuration: Configuration, verifying: Verifying) -> Request:
-    """A run for a proof of what discovery, or a bundle, has of a script."""
+    """Make the request of a proof's run from the findings of discovery, or from a bundle."""
     return verify_request(
         spec,
         configuration,

@@ -13,20 +13,18 @@ from ..records.measurement import Measurement
 from ..records.outcome import Measured, Outcome
 from ..records.study import Trial
 
-# A proof is two runs, as a rule, of three steps each (``proving.py``), of which one has to trace the model.
-_PROOF_RUNS, _PROOF_TRACES, _PROOF_STEPS = 2, 1, 3
-# Generated code is no script's to the bit: that is six runs. With and without plans it is compiled anew, as it keeps
-# the script's casts in proofs only; as exported it is in the cache with plans, and may be without.
-_COMPILED_PROOF_RUNS, _COMPILED_PROOF_TRACES = 6, 3
+# The runs of a proof (``proving.py``), of so many steps each, and those of them that trace the model. Compiled code has
+# other bits than the script: six runs. With and without plans it is compiled anew, as only proofs keep the script's
+# casts. As exported, it is in the cache with plans, and may be without.
+_PROOF, _COMPILED_PROOF, _PROOF_STEPS = (2, 1), (6, 3), 3
 
 
 class Costs:
     """The costs of runs so far, all in seconds, 0.0 where nothing like it was seen.
 
-    A run is its start, up to the first training call, and then its trials. A trial's own part is in its measurement, so
-    any measured trial tells it, be it of an earlier session. Starts are told apart. Proofs and the first round of a
-    final are fresh processes. Runs of the search and later rounds may be forked from a process that has imported torch.
-    Each later round has such a process of its own, and the first entrant in it waits for that.
+    A run is its start, up to the first training call, and then its trials. Proofs and the first round of a final are
+    fresh processes. Runs of the search and later rounds may be forked from a process that has imported torch. Each
+    later round has such a process of its own, and the first entrant in it waits for that.
     """
 
     def __init__(self, trials: Sequence[Trial] = ()) -> None:
@@ -117,9 +115,7 @@ class Costs:
         if winner.is_untouched:
             return 0.0
         step_s = self._steps_s.get(winner.key, 0.0)
-        runs, traces = _PROOF_RUNS, _PROOF_TRACES
-        if ENGINES[winner.engine].fuses:
-            runs, traces = _COMPILED_PROOF_RUNS, _COMPILED_PROOF_TRACES
+        runs, traces = _COMPILED_PROOF if ENGINES[winner.engine].fuses else _PROOF
         warmup_s = _median(self._warmups_s[winner.engine])
         return runs * (self._fresh_start_s + _PROOF_STEPS * step_s) + traces * warmup_s
 
@@ -130,7 +126,7 @@ class Costs:
         return (ENGINES[engine].runs_take - 1) * (self._fresh_start_s + self.trial_s)
 
     def compiled_s(self, configuration: Configuration, engine: Engine) -> float:
-        """Return how long it should take to measure a setting once in a fresh process, compiled by an engine."""
+        """Return how long measuring a setting once, compiled in a fresh process, should take."""
         return self._fresh_start_s + self._trials_s.get(configuration.key, self.trial_s) + self.compiling_s(engine)
 
     def _fresh_round_s(self, configuration: Configuration) -> float:
@@ -146,7 +142,6 @@ class Costs:
         return self._fresh_start_s - self._saved_by_forking_s + self._traced_trial_s(configuration)
 
     def _traced_trial_s(self, configuration: Configuration) -> float:
-        """Return how long a trial takes in a process of its own, from the first training call on."""
         trial_s = self._trials_s.get(configuration.key, self.trial_s)
         # What was measured after another one in its run did not have to trace the model.
         warmups_s = self._warmups_s[configuration.engine]
@@ -154,10 +149,7 @@ class Costs:
 
     @property
     def _saved_by_forking_s(self) -> float:
-        """Return how many seconds sooner a process trains that is forked.
-
-        It is told by rounds, or where none was forked yet, by the search.
-        """
+        """Return how many seconds sooner a forked process trains, by rounds or else by the search."""
         start_s = statistics.fmean(self._forked_starts_s) if self._forked_starts_s else self.start_s
         return max(0.0, self._fresh_start_s - start_s)
 
@@ -168,7 +160,7 @@ class Costs:
 
 
 def _seconds(measurement: Measurement) -> float:
-    """From the first training call to the last measured step."""
+    """Return the time from the first training call to the last measured step."""
     return measurement.warmup_s + sum(measurement.step_times_s)
 
 

@@ -32,7 +32,7 @@ _SETTING = "setting"
 
 @dataclass(frozen=True)
 class Entrant:
-    """Something that is measured in each round: a configuration on a script. ``name`` is that of its runs' folders."""
+    """A configuration on a script, measured in each round; its runs' folders have its ``name``."""
 
     name: str
     spec: StudySpec
@@ -41,9 +41,9 @@ class Entrant:
 
 @dataclass
 class Sitting:
-    """One gate at work: the setting, beside it the script as it stands, or the setting on another version of it.
+    """One gate at work: the setting, and beside it the script as it stands, or the setting on another version of it.
 
-    ``told`` is told what each run is, as it starts, and how it ended.
+    ``told`` is called with each run as it starts, and with its outcome.
     """
 
     setting: Entrant
@@ -70,10 +70,9 @@ class Sitting:
         script_sha256: str,
         least_rounds: int = 0,
     ) -> Gate | None:
-        """Measure rounds until they tell; None if it was interrupted before they did.
+        """Measure rounds until they tell, and at least ``least_rounds``; return None if interrupted before that.
 
-        Without a ``reference`` it is what this device has in common with the baseline's. ``least_rounds`` are measured
-        though fewer tell, for who takes them for a baseline.
+        Without a ``reference``, the baseline's device and this one choose it.
         """
         began = time.monotonic()
         first = self._measure(self.setting, 0)
@@ -86,7 +85,7 @@ class Sitting:
             is_same = is_same_device(baseline, here)
             reference = reference or reference_for(baseline, here)
         if not isinstance(first, Measured):
-            # Whether it fitted before is for the other version to say, where there is one.
+            # The other version, where there is one, says whether the setting fitted before.
             beside_it = None if reference != "other" or self.other is None else self._measure(self.other, 0)
             return decide_gate([GateRound(first, beside_it)], (), reference or "stored", here, differs, is_same=is_same)
         changed = joined(differs) or "the baseline's device is unknown"
@@ -115,7 +114,7 @@ class Sitting:
         return decide_gate(rounds, gauges, reference, self._environment, differs, is_same=is_same)
 
     def hold_graphs(self, baseline: GateBaseline | None, reference: Reference | None) -> Gate | None:
-        """Hold what the script's graphs say of memory, without a round; None if it was interrupted."""
+        """Compare the memory that the script's graphs tell, without a round; return None if interrupted."""
         reference = reference or ("stored" if self.other is None else "other")
         now = self._read_graphs(self.setting, "the script", reference)
         if now is None or isinstance(now, Gate):
@@ -132,13 +131,12 @@ class Sitting:
         return decide_by_graphs(now, before, reference, allowed=self.allowed.memory_growth)
 
     def _read_graphs(self, entrant: Entrant, script: str, reference: Reference) -> GraphReading | Gate | None:
-        """Return what the graphs of a script say of the setting; the answer where they say nothing; None for Ctrl-C."""
+        """Return what the graphs of a script say of the setting, or the answer without that; None for Ctrl-C."""
         if self.interruption.finish.is_set():
             return None
         result = self._run(entrant, 0, graphs_request(entrant.spec, ends_at=self._budget.ends_at), "graphs")
-        failure = next(
-            (one for one in (*result.outcomes, result.failure) if not isinstance(one, Measured | None)), None
-        )
+        outcomes = (*result.outcomes, result.failure)
+        failure = next((one for one in outcomes if not isinstance(one, Measured | None)), None)
         if failure is not None and self.interruption.explains(failure):
             return None
         if failure is None and result.facts is None and not result.reason:
@@ -151,14 +149,14 @@ class Sitting:
             return graphs_failed(script, None, str(error), reference)
 
     def _cut_off(self, reference: Reference | None) -> Gate | None:
-        """The answer where not even one round was measured; None if that was Ctrl-C's."""
+        """Return the answer where not even one round was measured; None after Ctrl-C."""
         if self.interruption.finish.is_set():
             return None
         reason = "Nothing was measured: --time-budget was over before the first run was."
         return not_comparable(reason, reference or "stored", (), self._environment)
 
     def _round(self, number: int, beside: Entrant | None, setting: Outcome | None) -> GateRound | None:
-        """Measure everybody once, in random order; the setting not again where it was measured."""
+        """Measure everybody once, in random order, but for a setting that was measured already."""
         entrants = [self.setting] if beside is None else [self.setting, beside]
         found: dict[str, Outcome] = {} if setting is None else {_SETTING: setting}
         for entrant in order_of_round(entrants, number, self.setting.spec.seed):

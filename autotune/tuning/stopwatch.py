@@ -15,7 +15,7 @@ from ..records.study import Stage, StageTime, TimeSpent
 
 
 class Stopwatch:
-    """Runs from its making to the verdict; ``timed`` launchers tell it of their runs. Threads may use it at once."""
+    """Runs from its making to the verdict; ``timed`` launchers tell it of their runs. Methods are safe for threads."""
 
     def __init__(self, before: TimeSpent | None = None, now: Callable[[], float] = time.monotonic) -> None:
         self._before = before or TimeSpent()
@@ -28,7 +28,7 @@ class Stopwatch:
         self._between_s = 0.0
 
     def timed(self, launcher: Launcher, stage: Stage) -> Launcher:
-        """The same launcher, whose runs count for a stage."""
+        """Return the same launcher, whose runs count for a stage."""
         return _Timed(self, launcher, stage)
 
     def spent(self) -> TimeSpent:
@@ -40,7 +40,7 @@ class Stopwatch:
         return self._before + own
 
     def run_begins(self) -> float:
-        """Note that a run is at work; gives the time."""
+        """Note that a run is at work; return the time."""
         with self._lock:
             now_s = self.now_s()
             if not self._at_work:
@@ -59,9 +59,7 @@ class Stopwatch:
 
 class _Timed:
     def __init__(self, stopwatch: Stopwatch, launcher: Launcher, stage: Stage) -> None:
-        self._stopwatch = stopwatch
-        self._launcher = launcher
-        self._stage = stage
+        self._stopwatch, self._launcher, self._stage = stopwatch, launcher, stage
 
     @property
     def changes(self) -> Changes:

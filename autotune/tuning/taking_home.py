@@ -44,8 +44,8 @@ class TakenHome:
 class TakingHome:
     """Takes one setting of a study home.
 
-    ``path`` is where it will be written, for the commands that are told. ``told`` is told what each run is, as it
-    starts, and how it ended.
+    ``path`` is where it will be written, for commands in hints. ``told`` is called with each run as it starts, and with
+    its outcome.
     """
 
     record: StudyRecord
@@ -64,10 +64,10 @@ class TakingHome:
         return self.record.facts
 
     def take(self, configuration: Configuration, *, nearest: bool, rounds: int) -> TakenHome | None:
-        """Write a setting as a file's text; None if it was interrupted.
+        """Write a setting as a file's text; return None if interrupted.
 
         Raises:
-            ExportError: it cannot be said, the file failed, or was not shown to compute what the script computes.
+            ExportError: the setting cannot be said so, or the file failed or was not proven.
             UsageError: nothing of this kind can be said of this script.
         """
         located = self._locate()
@@ -123,15 +123,15 @@ class TakingHome:
         return not said.blocks and said.as_run.key == self._facts.baseline.key
 
     def _trial(self, configuration: Configuration) -> str:
-        """Return how a command names the setting; empty for the study's answer."""
+        """Return the option that names the setting; empty for the study's answer."""
         verdict = self.record.verdict
-        if verdict is not None and verdict.winner is not None and verdict.winner.key == configuration.key:
+        if verdict and verdict.winner and verdict.winner.key == configuration.key:
             return ""
         shown = (one.number for one in self.record.shown if one.configuration.key == configuration.key)
         return "".join(f" --trial {number}" for number in [*shown][:1])
 
     def _draft(self, said: Expressed, located: Located, batch_size: int | None) -> str:
-        """Write the file without figures, for a run at a batch size; gives its path."""
+        """Write the file without figures, for a run at a batch size; return its path."""
         configuration = said.configuration
         accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
         one = replace(said, configuration=replace(configuration, batch_size=batch_size, accumulation=accumulation))
@@ -145,8 +145,6 @@ class TakingHome:
             ) from error
         return str(path.absolute())
 
-    # -- runs
-
     def _run(self, name: str, words: str, request: Request) -> RunResult | None:
         if self.interruption.finish.is_set():
             return None
@@ -157,9 +155,8 @@ class TakingHome:
         return None if stopped else result
 
     def _locate(self) -> Located | None:
-        result = self._run(
-            "locate", "seeing which modules the blocks are", locate_request(self.record.spec, self._facts)
-        )
+        request = locate_request(self.record.spec, self._facts)
+        result = self._run("locate", "seeing which modules the blocks are", request)
         if result is not None and result.located is None:
             raise _failed("the script as it is", result)
         return None if result is None else result.located
@@ -167,7 +164,6 @@ class TakingHome:
     def _measure(
         self, configuration: Configuration, said: Expressed, located: Located, rounds: int
     ) -> tuple[dict[str, list[Measurement]], Environment] | None:
-        """Measure the script, the setting and the file in turns."""
         entrants = {"script": self._facts.baseline, "setting": configuration, _FILE: said.as_run}
         if configuration.is_untouched:
             del entrants["setting"]  # the script, or the file
@@ -182,10 +178,9 @@ class TakingHome:
                     batch_control=self._facts.batch_control,
                     accumulation_control=self._facts.accumulation_control,
                 )
+                request = replace(request, written=draft if name == _FILE else "")
                 words = f"round {number + 1}: {_WORDS[name]}"
-                result = self._run(
-                    f"round-{number + 1}-{name}", words, replace(request, written=draft if name == _FILE else "")
-                )
+                result = self._run(f"round-{number + 1}-{name}", words, request)
                 if result is None:
                     return None
                 outcome = result.outcomes[0]
