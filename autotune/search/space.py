@@ -1,12 +1,10 @@
 """The space of a search: batch sizes, and for each worthwhile cluster how many of its occurrences to recompute.
 
-A *point* is a configuration as the samplers see it: one whole number per parameter. Parameters are ``batch_size``, one
-per cluster id, and the level where that varies. Points and configurations of the space correspond one to one. A point
-with all counts at zero is the script itself (engine ``eager``) at some batch size. At the script's own batch size, with
-no choice made, it is the baseline. Engines that compile speed a script up without any plan: there such a point is the
-script compiled. The baseline shares the point of its batch size there, and is no configuration of the space. Choices of
-the engine that the user allows are parameters as well, and so are those that need no leave or that trials speak for. A
-choice of another engine is a parameter too, but no choice of the configuration: that is one of the other engine.
+A *point* is a configuration as the samplers see it: one whole number for each parameter. Parameters are ``batch_size``,
+one per cluster id, the level where that varies, and the choices. Points and configurations correspond one to one.
+A point of zeros is the script itself at some batch size; at its own, the baseline. Under engines that compile without
+any plan, it is the script compiled, and the baseline is no configuration of the space. A choice of another engine is a
+parameter, but no choice of the configuration: that is one of the other engine.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from functools import cached_property
 from ..records.chosen import choices_of, engine_choices
 from ..records.configuration import Configuration
 from ..records.engines import COMPILING_ENGINES, ENGINES, PLAIN_ENGINES, SWITCHING_ENGINES, Engine, plain_engine_of
-from ..records.facts import ClusterFacts, Facts, StepsFacts
+from ..records.facts import ClusterFacts, Facts
 from ..records.plan import ALL, RECOMPUTE, Plan
 from ..records.study import Objective, StudySpec
 from .given_plans import MOST_CLUSTERS, MOST_LAYER_CLUSTERS, Given, match_given
@@ -33,28 +31,28 @@ _MULTIPLE = 8
 _ANY_SIZE_UP_TO = 16
 
 
-def batch_sizes(
-    own: int,
-    limits: tuple[int, int] | None,
-    objective: Objective,
-    *,
-    baseline_fits: bool = True,
-    steps: StepsFacts = StepsFacts(),  # noqa: B008  (frozen)
-    least_steps: int = 1,
-) -> tuple[int, ...]:
-    """List the script's own size, its doublings and halvings, and the steps of 1.5 between them, within the limits.
+def _batch_sizes(facts: Facts, spec: StudySpec, own: int, global_batch: int, *, baseline_fits: bool) -> tuple[int, ...]:
+    """List in ascending order the divisors of the global batch to keep, if there is one, within the limits.
 
-    They ascend. Sizes at which the script should end before it can be measured are left out, unless they were asked
-    for. Without ``limits`` they are those of the objective, and go down to 1 where the script may not be the answer
-    (``baseline_fits``). ``steps`` are the script's, of which a trial needs ``least_steps``.
+    Else list the script's own size, its doublings and halvings, and the steps of 1.5 between them. Left out are sizes
+    at which the script should end before it can be measured, unless they were asked for.
     """
-    low, high = _limits(own, limits, objective, baseline_fits=baseline_fits)
-    sizes = {own} if limits is None else {own, *limits}
+    # Smaller ones where less memory than the script takes is asked for.
+    down = own if not baseline_fits else _NEAR if spec.objective == Objective() else _FAR
+    up = _NEAR if spec.objective.goal == "memory" else _FAR
+    low, high = spec.batch_sizes or (max(1, own // down), own * up)
+    if global_batch:
+        return tuple(size for size in range(low, min(high, global_batch) + 1) if global_batch % size == 0)
+    sizes = {own, *(spec.batch_sizes or ())}
     octaves = range(-own.bit_length(), high.bit_length() + 1)
     for octave, factor in itertools.product(octaves, (Fraction(1), Fraction(3, 2))):
         if octave != 0 or factor != 1:  # the script's own size is in as it is, and needs no rounded neighbour
             sizes.add(_suiting(own * factor * Fraction(2) ** octave))
-    most = _most(own, steps, least_steps if limits is None else 1)
+    # A batch is never more than all of the data, and a trial needs its least steps.
+    most = facts.steps.largest_batch(own)
+    if facts.steps.in_all is not None:
+        least_steps = spec.measuring.least_steps if spec.batch_sizes is None else 1
+        most = min(most, own * facts.steps.in_all / least_steps)
     return tuple(sorted(size for size in sizes if low <= size <= high and (size <= most or size == own)))
 
 
@@ -62,33 +60,6 @@ def between(sizes: tuple[int, ...]) -> tuple[int, ...]:
     """List one size between each two neighbours of ascending sizes, where there is one that suits the hardware."""
     middles = (_suiting(Fraction(low + high, 2)) for low, high in itertools.pairwise(sizes))
     return tuple(middle for middle in middles if middle not in sizes)
-
-
-def _most(own: int, steps: StepsFacts, least_steps: int) -> float:
-    """The largest size that the data should have the steps for; a batch is never more than all of the data."""
-    whole = steps.largest_batch(own)
-    return whole if steps.in_all is None else min(whole, own * steps.in_all / least_steps)
-
-
-def dividing(
-    global_batch: int,
-    own: int,
-    limits: tuple[int, int] | None,
-    objective: Objective,
-    *,
-    baseline_fits: bool = True,
-) -> tuple[int, ...]:
-    """List the sizes that divide the global batch, which is the process's share of it; otherwise as ``batch_sizes``."""
-    low, high = _limits(own, limits, objective, baseline_fits=baseline_fits)
-    return tuple(size for size in range(low, min(high, global_batch) + 1) if global_batch % size == 0)
-
-
-def _limits(own: int, limits: tuple[int, int] | None, objective: Objective, *, baseline_fits: bool) -> tuple[int, int]:
-    """The smallest and the largest."""
-    # Smaller ones where less memory than the script takes is asked for.
-    down = own if not baseline_fits else _NEAR if objective == Objective() else _FAR
-    up = _NEAR if objective.goal == "memory" else _FAR
-    return (max(1, own // down), own * up) if limits is None else limits
 
 
 def _suiting(size: Fraction) -> int:
@@ -114,14 +85,18 @@ _MIN_FREQUENCY_FOR_HALF = 4
 class Space:
     """The configurations a study may try.
 
-    ``batch_sizes`` ascend; none where the script's own is unknown or can't be set. Those of them that are ``between``
-    others are looked at around the best only, once the others tell nothing more. ``counts`` maps each cluster id to
-    the ascending numbers of occurrences that may be recomputed, from 0 to its frequency. ``clusters`` are the facts
-    behind ``counts``, in the same order. ``given`` are the plans that somebody brought along; all of its sets are in
-    the space. ``choices`` maps names of the engine's to the ascending values that may be tried. ``switches`` says
-    whether one run can measure several sets of plans under the engine. ``levels`` ascend from 0. ``members``, where not
-    every combination may be tried, are the values of those that may, in the order of ``parameters``. ``global_batch``
-    is what a process takes per optimizer step in every configuration, 0 where the accumulation is left alone.
+    Attributes:
+        batch_sizes: Ascending; none where the script's own is unknown or can't be set.
+        counts: For each cluster id the ascending numbers of occurrences to recompute, from 0 to its frequency.
+        clusters: The facts behind ``counts``, in the same order.
+        given: The plans that somebody brought along; all of its sets are in the space.
+        choices: Names of the engine's choices with the ascending values that may be tried.
+        switches: Whether one run can measure several sets of plans under the engine.
+        levels: Ascending from 0.
+        members: Where not every combination may be tried, the values of those that may, as ``parameters`` has them.
+        global_batch: What a process takes per optimizer step in every configuration, 0 where the accumulation is left
+            alone.
+        between: Batch sizes that are looked at around the best only, once the others tell nothing more.
     """
 
     baseline: Configuration
@@ -139,25 +114,25 @@ class Space:
 
     @cached_property
     def parameters(self) -> dict[str, tuple[int, ...]]:
-        """Every parameter with its values in ascending order."""
+        """Return every parameter with its values in ascending order."""
         sizes = {BATCH_SIZE: self.batch_sizes} if self.batch_sizes else {}
         levels = {LEVEL: self.levels} if any(self.levels) else {}
         return sizes | self.counts | self.choices | levels
 
     @property
     def own_batch_size(self) -> int | None:
-        """The script's own; None where nobody knows it."""
+        """Return the script's own batch size; None where nobody knows it."""
         return self.baseline.batch_size
 
     @cached_property
     def plain_point(self) -> Point:
-        """No plans, and every choice as the engine makes it by itself; without a batch size."""
+        """Return the point without plans and with every choice at its default; without a batch size."""
         known = choices_of(self.engine)
         return dict.fromkeys(self.counts, 0) | {name: known[name].default for name in self.choices}
 
     @cached_property
     def rows(self) -> dict[str, ClusterFacts]:
-        """The facts of each cluster id."""
+        """Return the facts of each cluster id."""
         return {row.cluster_id: row for row in self.clusters}
 
     @property
@@ -167,16 +142,16 @@ class Space:
 
     @cached_property
     def other_engines(self) -> dict[str, Engine]:
-        """The choices that have another engine run the model, with that engine."""
+        """Return the choices that have another engine run the model, with that engine."""
         return {name: one.engine for name, one in engine_choices(self.engine).items() if name in self.choices}
 
     @cached_property
     def engines(self) -> frozenset[Engine]:
-        """Those that configurations of the space are of."""
+        """Return the engines of the space's configurations."""
         return frozenset({self.engine, self.plain_engine, *self.other_engines.values()})
 
     def makes(self, configuration: Configuration, choice: str) -> bool:
-        """Return whether a configuration makes a choice otherwise than by itself."""
+        """Return whether a configuration makes a choice otherwise than by default."""
         return configuration.makes(choice) or configuration.engine == self.other_engines.get(choice)
 
     def shares_runs(self, engine: Engine) -> bool:
@@ -186,12 +161,10 @@ class Space:
     @property
     def num_configurations(self) -> int:
         """Return how many points the space has."""
-        if self.members is not None:
-            return len(self.members)
-        return math.prod(len(values) for values in self.parameters.values())
+        return math.prod(map(len, self.parameters.values())) if self.members is None else len(self.members)
 
     def configuration(self, point: Mapping[str, int]) -> Configuration:
-        """Give the configuration of a point; the script untouched at its own batch size is the baseline."""
+        """Return the configuration of a point; the script untouched at its own batch size is the baseline."""
         plans = tuple(
             Plan(row.cluster_id, row.strategy, ALL if point[row.cluster_id] >= row.frequency else point[row.cluster_id])
             for row in self.clusters
@@ -209,9 +182,9 @@ class Space:
         return Configuration(engine, tuple(sorted(plans)), level, batch_size, tuple(made), accumulation)
 
     def point(self, configuration: Configuration) -> Point | None:
-        """Give the point of a configuration, or None if it holds something that this space does not vary.
+        """Return the point of a configuration, or None if it holds something that this space does not vary.
 
-        Batch sizes and counts need not be among those to try: what was measured under another range stays usable.
+        Batch sizes and counts need not be among those to try.
         """
         point = dict(self.plain_point)
         for name, engine in self.other_engines.items():
@@ -236,20 +209,20 @@ class Space:
         return point if configuration.key in known else None
 
     def scale(self, configuration: Configuration) -> float:
-        """The batch size in units of the script's own, which the plan table was made at."""
+        """Return the batch size in units of the script's own."""
         size, own = configuration.batch_size, self.own_batch_size
         return size / own if size and own else 1.0
 
     def plain(self, batch_size: int) -> Configuration:
-        """Give the script without plans at a batch size."""
+        """Return the script without plans at a batch size."""
         return self.configuration(self.plain_point | {BATCH_SIZE: batch_size})
 
     def points(self) -> Iterator[tuple[int, ...]]:
-        """Go through the values of the whole space, from the smallest batch size and the least recompute."""
+        """Go through the points' values, from the smallest batch size and the least recompute."""
         return iter(sorted(self.members)) if self.members is not None else itertools.product(*self.parameters.values())
 
     def configurations(self) -> Iterator[Configuration]:
-        """Go through the whole space in the same order."""
+        """Go through the configurations in the order of ``points``."""
         for values in self.points():
             yield self.configuration(dict(zip(self.parameters, values, strict=True)))
 
@@ -259,12 +232,10 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True, un
 
     Args:
         facts: What discovery found.
-        spec: ``engine`` ``eager`` leaves no plans; ``batch_sizes`` is the inclusive range to search, None for half to
-            sixteen times the script's own; from a sixteenth on for a target, and to twice in search of memory.
-            ``keep_global_batch`` leaves those that divide the script's global batch. ``plans_first`` are in the space,
-            whatever they save.
-        baseline_fits: Whether the script as it stands may be the answer as far as memory goes; if not, sizes go down
-            to 1.
+        spec: ``batch_sizes`` is the inclusive range to search, None for half to sixteen times the script's own; from a
+            sixteenth on for a target, and to twice in search of memory. ``keep_global_batch`` leaves the divisors of
+            the script's global batch. ``plans_first`` are in the space, whatever they save.
+        baseline_fits: Whether the script as it stands has the memory to be the answer; if not, sizes go down to 1.
         unasked: Choices that trials speak for, though the study was not allowed them.
     """
     given = match_given(facts, spec, switches=spec.engine in SWITCHING_ENGINES)
@@ -272,19 +243,8 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True, un
     own = facts.baseline.batch_size
     # What is set has to be seen in the batches that arrive, or trials could not be trusted to have had it.
     can_vary = facts.batch_control.can_set and facts.batch_size is not None
-    sizes: tuple[int, ...] = ()
     global_batch = own * (facts.accumulation_control.steps or 0) if own and spec.keep_global_batch and can_vary else 0
-    if own and global_batch:
-        sizes = dividing(global_batch, own, spec.batch_sizes, spec.objective, baseline_fits=baseline_fits)
-    elif own and can_vary:
-        sizes = batch_sizes(
-            own,
-            spec.batch_sizes,
-            spec.objective,
-            baseline_fits=baseline_fits,
-            steps=facts.steps,
-            least_steps=spec.measuring.least_steps,
-        )
+    sizes = _batch_sizes(facts, spec, own, global_batch, baseline_fits=baseline_fits) if own and can_vary else ()
     finer = () if global_batch else between(sizes)
     crowded = sum(not row.is_layer for row in clusters) > MOST_CLUSTERS
     space = Space(
@@ -300,15 +260,11 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True, un
         choices=_choices(facts, spec, unasked),
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
-    apart, needing = _apart(space), _needing(space)
-    counted = [name for name in space.choices if name not in unasked]
-    if not apart and not needing and len(counted) <= _MOST_CHOICES:
-        return space
-    return replace(space, members=_without(space, apart, needing, counted))
+    return replace(space, members=_members(space, unasked))
 
 
 def _choices(facts: Facts, spec: StudySpec, unasked: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Choose those that were allowed, that are tried unasked, or that need no leave and change something here."""
+    """Return the values of choices that are allowed, tried unasked, or free, and that change something here."""
     known = choices_of(spec.engine)
     free = [name for name, one in known.items() if one.is_free and not one.refusal_for(facts)]
     values = {name: known[name].values_for(facts) for name in dict.fromkeys([*spec.choices, *unasked, *free])}
@@ -320,46 +276,36 @@ def _choices(facts: Facts, spec: StudySpec, unasked: Sequence[str]) -> dict[str,
     return {name: one for name, one in several.items() if is_there(known[name].needs)}
 
 
-def _apart(space: Space) -> list[tuple[str, str]]:
-    """Parameters of which one at most is above 0."""
-    known, choices = choices_of(space.engine), space.choices
+def _members(space: Space, unasked: Sequence[str]) -> frozenset[tuple[int, ...]] | None:
+    """Return the points that may be tried; None where all may.
+
+    Left out are two parameters above 0 that exclude each other, a choice without the one that it needs, and points of
+    more than ``_MOST_CHOICES`` choices, not counting those that are tried unasked.
+    """
+    known, choices, names = choices_of(space.engine), space.choices, list(space.parameters)
     # What a level recomputes an engine chooses by itself.
-    levels = [(name, LEVEL) for name in space.counts] if any(space.levels) else []
-    excluding = [(one, other) for one in choices for other in choices if other in known[one].excludes]
+    pairs = [(name, LEVEL) for name in space.counts] if any(space.levels) else []
+    pairs += [(one, other) for one in choices for other in choices if other in known[one].excludes]
     # A choice may rename the clusters of operators; blocks keep their names.
     renaming = [name for name in choices if known[name].renames_clusters]
-    renamed = [(row.cluster_id, name) for row in space.clusters if not row.is_layer for name in renaming]
-    return [*levels, *excluding, *renamed]
-
-
-def _needing(space: Space) -> list[tuple[str, str]]:
-    """Choices, each with the one that it needs."""
-    known = choices_of(space.engine)
-    return [(name, known[name].needs) for name in space.choices if known[name].needs in space.choices]
-
-
-def _without(
-    space: Space, apart: list[tuple[str, str]], needing: list[tuple[str, str]], counted: list[str]
-) -> frozenset[tuple[int, ...]]:
-    """The points of few choices and what they need, and of no two parameters above 0 that must not be together."""
-    names = list(space.parameters)
-    needs = [(names.index(one), space.plain_point[one], names.index(needed)) for one, needed in needing]
-    pairs = [(names.index(one), names.index(other)) for one, other in apart]
-    chosen = [(names.index(name), space.plain_point[name]) for name in counted]
+    pairs += [(row.cluster_id, name) for row in space.clusters if not row.is_layer for name in renaming]
+    apart = [(names.index(one), names.index(other)) for one, other in pairs]
+    chosen = {name: (names.index(name), known[name].default) for name in choices}
+    needing = [(*chosen[name], chosen[known[name].needs][0]) for name in choices if known[name].needs in choices]
+    counted = [chosen[name] for name in choices if name not in unasked]
+    if not apart and not needing and len(counted) <= _MOST_CHOICES:
+        return None
     return frozenset(
         point
         for point in space.points()
-        if not any(point[one] and point[other] for one, other in pairs)
-        and not any(point[one] != default and not point[needed] for one, default, needed in needs)
-        and sum(point[place] != default for place, default in chosen) <= _MOST_CHOICES
+        if not any(point[one] and point[other] for one, other in apart)
+        and not any(point[one] != default and not point[needed] for one, default, needed in needing)
+        and sum(point[place] != default for place, default in counted) <= _MOST_CHOICES
     )
 
 
 def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...]) -> tuple[ClusterFacts, ...]:
-    """The layer clusters that save most, and the others that are best by saving per second and by saving together.
-
-    Those that were given have precedence.
-    """
+    """Return the layer clusters that save most, and the others that are best by ranks of saving and of cost."""
     first: dict[str, ClusterFacts] = {}
     for row in rows:
         # One strategy per cluster: plain recompute where the table offers several.
@@ -374,9 +320,7 @@ def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...])
     layers = sorted((row for row in useful if row.is_layer), key=lambda row: (-row.saving_bytes, row.cluster_id))
     others = [row for row in useful if not row.is_layer]
     by_size = sorted(others, key=lambda row: (-row.saving_bytes, row.cluster_id))
-    by_rate = sorted(
-        others, key=lambda row: (row.recompute_time_s / row.saving_bytes, -row.saving_bytes, row.cluster_id)
-    )
+    by_rate = sorted(by_size, key=lambda row: row.recompute_time_s / row.saving_bytes)
     others.sort(key=lambda row: (by_size.index(row) + by_rate.index(row), row.cluster_id))
     given_layers = [row for row in given if row.is_layer]
     given_others = [row for row in given if not row.is_layer]
@@ -384,7 +328,7 @@ def _worthwhile(rows: tuple[ClusterFacts, ...], given: tuple[ClusterFacts, ...])
 
 
 def _compatible(rows: list[ClusterFacts], given: tuple[ClusterFacts, ...]) -> list[ClusterFacts]:
-    """Without those that exclude one that is given or saves more: a set with both fails whatever else is in it."""
+    """Leave out the rows that exclude one that is given or saves more: a set with both fails."""
     kept: list[ClusterFacts] = []
     for row in sorted(rows, key=lambda row: (row not in given, -row.saving_bytes, row.cluster_id)):
         if not any(row.cluster_id in other.excludes for other in kept):
@@ -397,7 +341,7 @@ def _filled(given: list[ClusterFacts], best: list[ClusterFacts], most: int) -> l
 
 
 def _counts(row: ClusterFacts, given: Given, *, crowded: bool) -> tuple[int, ...]:
-    """None, all, what was given; in between the quarters of a layer, and of others the half unless it is crowded."""
+    """List none, all, the given counts, the quarters of a layer, and the half of others unless it is crowded."""
     if row.is_indivisible:
         return (0, row.frequency)
     asked = {
