@@ -19,11 +19,13 @@ Origin = Literal["baseline", "given", "sampler", "recovered"]
 class Observation:
     """A trial as the search sees it.
 
-    ``state`` is ``scored`` once speed and memory are known, out of memory included (no samples, not feasible); a
-    ``failed`` trial says nothing about either. ``feasible`` is what may be the answer as far as memory and its rounds
-    go, and ``fails`` tells that a round of it failed by other than memory. ``steps_seen`` are the optimizer steps after
-    which the script ended, too few to be measured; ``timed_out`` tells that a deadline passed. ``needed_bytes`` are
-    what was asked for at the least where it ran out of memory, as far as that is known.
+    Attributes:
+        state: ``scored`` once speed and memory are known, out of memory included (no samples, not feasible).
+        feasible: It may be the answer, as far as memory and its rounds go.
+        fails: A round of it failed by other than memory.
+        steps_seen: Optimizer steps after which the script ended, too few to be measured.
+        timed_out: A deadline passed.
+        needed_bytes: What was asked for at the least where memory ran out; None where that is unknown.
     """
 
     number: int
@@ -54,19 +56,16 @@ class Candidates:
         at_level: (n,), whether a level chooses what is recomputed.
         chosen: (n, choices), whether each choice of the space is made otherwise than by default.
         compiled: (n,), whether a choice has another engine run it, which takes a run of its own for each.
-        kinds: (n,), equal for what one run can measure: of one batch size, of one engine, its choices
-            made alike.
-        spread: The places of some candidates from all over the space: at the smallest, the largest and a middle batch
-            size nothing recomputed, everything, and each cluster by itself.
+        kinds: (n,), equal for what one run can measure: one batch size, one engine, the same choices.
+        spread: Places all over the space: at the smallest, the largest and a middle batch size nothing recomputed,
+            everything, and each cluster by itself.
     """
 
     def __init__(self, space: Space) -> None:
         self._space = space
         points = list(space.points())
-        self.values: npt.NDArray[np.int64] = np.array(points, dtype=np.int64).reshape(
-            len(points), len(space.parameters)
-        )
         names = list(space.parameters)
+        self.values: npt.NDArray[np.int64] = np.array(points, dtype=np.int64).reshape(len(points), len(names))
         recomputes = [name not in (BATCH_SIZE, *space.choices) for name in names]
         self.planned = (self.values > 0)[:, recomputes].any(axis=1)
         self.batch_sizes: npt.NDArray[np.int64] = np.zeros(len(points), dtype=np.int64)
@@ -90,15 +89,15 @@ class Candidates:
         return len(self.values)
 
     def configuration(self, index: int) -> Configuration:
-        """The configuration at a place."""
+        """Return the configuration at a place."""
         return self._space.configuration(self.point(index))
 
     def point(self, index: int) -> Point:
-        """The point at a place."""
+        """Return the point at a place."""
         return dict(zip(self._space.parameters, self.values[index].tolist(), strict=True))
 
     def index(self, configuration: Configuration) -> int | None:
-        """The place of a configuration; None if it may not be tried."""
+        """Return the place of a configuration; None if it may not be tried."""
         point = self._space.point(configuration)
         # Of two engines that share a point, one is the space's.
         if point is None or self._space.configuration(point).key != configuration.key:
@@ -106,11 +105,7 @@ class Candidates:
         return self._index.get(tuple(point.values()))
 
     def needing_no_less(self, configuration: Configuration) -> npt.NDArray[np.bool_]:
-        """Return which candidates need no less memory than a configuration, (n,).
-
-        Their batch is no smaller, they recompute nothing that the configuration does not, and they make the same
-        choices.
-        """
+        """Return which candidates have no smaller batch, recompute nothing more and make the same choices, (n,)."""
         point = self._space.point(configuration)
         assert point is not None, f"{configuration} is not in the space"
         grows = np.array([name == BATCH_SIZE for name in point], dtype=bool)
@@ -121,7 +116,7 @@ class Candidates:
         return np.asarray(needs.all(axis=1))
 
     def nearest(self, drawn: Mapping[str, float], allowed: npt.NDArray[np.bool_]) -> int:
-        """The place of the allowed candidate that is the fewest single steps of parameters away from what was drawn."""
+        """Return the place of the allowed candidate the fewest single steps of parameters away from what was drawn."""
         steps = np.zeros(len(self))
         for (name, known), column in zip(self._space.parameters.items(), self.values.T, strict=True):
             value, values = drawn.get(name, known[0]), np.array(known)

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 
 from ..records.facts import Facts
-from ..records.measurement import Measurement
 from ..records.outcome import Measured
 from ..records.study import LIKELY, Fit, Objective
 from ..verdict.aim import Aim
@@ -26,14 +25,20 @@ _UNLIKELY = 3
 
 
 def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) -> tuple[Fit, ...]:
-    """The fastest that should fit at each batch size; of sizes that take the same plans the largest.
+    """Return the fastest that should fit at each batch size; of sizes with the same plans only the largest.
 
-    Returns:
-        In ascending order of the batch size, all likely to fit. Where nothing is, what needs least at a few batch
-        sizes: what is expected may be off, so it is no proof that they do not fit.
+    They ascend by batch size. Where nothing is likely to fit, return what should need least at a few batch sizes.
     """
-    ground = Ground(space, facts, Aim(Objective(), limit_bytes))
-    own = _observation(space, baseline.measurement, limit_bytes)
+    ground, measurement = Ground(space, facts, Aim(Objective(), limit_bytes)), baseline.measurement
+    own = Observation(
+        number=0,
+        configuration=space.baseline,
+        origin="baseline",
+        state="scored",
+        samples_per_s=measurement.samples_per_s,
+        peak_bytes=measurement.peaks.fit_bytes,
+        feasible=is_feasible(measurement, limit_bytes, baseline_is_finite=not measurement.nonfinite_loss),
+    )
     model = Knowledge(ground, [own]).model
     log_rate, rate_sd = model.log_rates(own)
     candidates = ground.candidates
@@ -56,7 +61,11 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
         key = configuration.plans, configuration.level
         largest.pop(key, None)
         if configuration.key == space.baseline.key:
-            largest[key] = _measured(space, baseline.measurement, limit_bytes)
+            own_bytes = measurement.peaks.fit_bytes or 0
+            chance = float(own_bytes <= limit_bytes)
+            largest[key] = Fit(
+                space.baseline, measurement.samples_per_s, 0.0, own_bytes, 0.0, is_measured=True, chance=chance
+            )
             continue
         largest[key] = Fit(
             configuration,
@@ -70,7 +79,7 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
 
 
 def _smallest(model: CostModel, batch_sizes: npt.NDArray[np.int64]) -> dict[int, int]:
-    """The candidates that should need least memory, by batch size, one of each; a batch size of -1 leaves one out."""
+    """Return by batch size the candidates that should need least memory; a batch size of -1 leaves one out."""
     for size in np.unique(batch_sizes[batch_sizes >= 0])[:_UNLIKELY]:
         here = np.flatnonzero(batch_sizes == size)
         peak, _ = model.peaks.of_all()
@@ -81,27 +90,3 @@ def _smallest(model: CostModel, batch_sizes: npt.NDArray[np.int64]) -> dict[int,
         if batch_sizes[index] >= 0 and len(by_size) < _UNLIKELY:
             by_size.setdefault(int(batch_sizes[index]), int(index))
     return dict(sorted(by_size.items()))
-
-
-def _observation(space: Space, measurement: Measurement, limit_bytes: int) -> Observation:
-    return Observation(
-        number=0,
-        configuration=space.baseline,
-        origin="baseline",
-        state="scored",
-        samples_per_s=measurement.samples_per_s,
-        peak_bytes=measurement.peaks.fit_bytes,
-        feasible=is_feasible(measurement, limit_bytes, baseline_is_finite=not measurement.nonfinite_loss),
-    )
-
-
-def _measured(space: Space, measurement: Measurement, limit_bytes: int) -> Fit:
-    return Fit(
-        space.baseline,
-        measurement.samples_per_s,
-        rate_sd=0.0,
-        peak_bytes=measurement.peaks.fit_bytes or 0,
-        peak_sd=0.0,
-        is_measured=True,
-        chance=float((measurement.peaks.fit_bytes or 0) <= limit_bytes),
-    )

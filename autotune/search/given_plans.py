@@ -22,11 +22,11 @@ _MOST_SETS_ALONE = 3
 class Given:
     """The plans that somebody brought along, matched with what a script has.
 
-    ``sets`` are tried first, in this order, each the plans of one configuration. ``rows`` are the facts of their
-    clusters. ``unknown`` are the plans for which the script has no cluster that saves memory with that strategy. A
-    cluster's name says what an engine found in its own graph, and another engine's graph is another one.
-    ``passed_over`` are sets that the script has and that were left out. There is no room for them, or an earlier set
-    has another strategy for a cluster.
+    Attributes:
+        sets: Tried first, in this order, each the plans of one configuration.
+        rows: The facts of their clusters.
+        unknown: Plans for which the script has no cluster that saves memory with that strategy.
+        passed_over: Sets left out for lack of room, or as an earlier set has another strategy for a cluster.
     """
 
     sets: tuple[tuple[Plan, ...], ...] = ()
@@ -38,8 +38,7 @@ class Given:
 def match_given(facts: Facts, spec: StudySpec, *, switches: bool) -> Given:
     """Match ``spec.plans_first`` with the script's clusters, by name and strategy.
 
-    Of each set those plans stay that the script has. The first set is taken with all of its clusters, others as long
-    as the search stays as small as it is without them.
+    The first set is taken with all of its clusters, others as long as the search stays as small as without them.
     """
     known = {(row.cluster_id, row.strategy): row for row in facts.clusters if row.frequency and row.saving_bytes > 0}
     matching: dict[tuple[Plan, ...], None] = {}

@@ -30,11 +30,11 @@ _REACH = 2.0
 
 
 class Knowledge:
-    """The study so far. What is expected to take longer than ``longest_s`` is not open.
+    """The study so far. Candidates that should take longer than ``longest_s`` are not open.
 
     Attributes:
         feasible: The trials that fit, in the order of their numbers.
-        engine_fails: Whether the engine seems not to get this script to run: it failed, and never anything but.
+        engine_fails: Whether the engine seems not to get this script to run.
     """
 
     def __init__(
@@ -58,21 +58,18 @@ class Knowledge:
 
     @cached_property
     def model(self) -> CostModel:
-        """The cost model that follows."""
+        """Return the cost model that follows."""
         return CostModel(self.ground, self.observations)
 
     @cached_property
     def reference(self) -> Observation | None:
-        """The baseline, if it fits and its samples were counted: what speeds are then held against."""
+        """Return the baseline, which speeds are held against, if it fits and its samples were counted."""
         own = self.space.baseline.key
         return next((one for one in self.feasible if one.configuration.key == own and one.samples_per_s > 0), None)
 
     @cached_property
     def standings(self) -> tuple[Standing, ...]:
-        """Return what is looked for, one after the other.
-
-        Where speeds are held against the fastest that fits, that has to be found first.
-        """
+        """Return what is looked for, in turn: where speeds have no reference yet, the fastest that fits comes first."""
         aim, points = self.ground.aim, self.space.point
         compared = [one for one in self.feasible if one.samples_per_s > 0 and points(one.configuration) is not None]
         aims = (aim,) if self.reference else (aim.for_speed, aim) if aim.seeks_memory and compared else (aim.for_speed,)
@@ -80,11 +77,7 @@ class Knowledge:
 
     @cached_property
     def open(self) -> npt.NDArray[np.bool_]:
-        """Return which candidates are open, (n,).
-
-        They are untried, would tell something, and are not known to need too much memory or to fail. Nor should they
-        take too long.
-        """
+        """Return which candidates are untried, tell something, and should neither fail nor take too long, (n,)."""
         candidates = self.ground.candidates
         is_open = ~self.model.ruled_out
         tried = [candidates.index(one) for one in self._tried]
@@ -110,7 +103,7 @@ class Knowledge:
 
     @property
     def _beside_best(self) -> npt.NDArray[np.bool_]:
-        """Candidates of batch sizes next to that of the best."""
+        """Return the candidates whose batch sizes lie around that of the best."""
         candidates, best = self.ground.candidates, self.standings[-1].best
         if best is None:
             return np.zeros(len(candidates), dtype=bool)
@@ -128,12 +121,12 @@ class Knowledge:
 
     @property
     def _step_sizes(self) -> npt.NDArray[np.int64]:
-        """The batch size that a candidate's optimizer step grows with, (n,): none where the global batch is kept."""
+        """Return the batch size that a candidate's optimizer step takes as long as, (n,): equal for a global batch."""
         sizes = np.maximum(self.ground.candidates.batch_sizes, 1)
         return np.full_like(sizes, self.space.own_batch_size or 1) if self.space.global_batch else sizes
 
     def is_open(self, configuration: Configuration) -> bool:
-        """Tell whether a configuration may be tried and that is not without hope."""
+        """Return whether a configuration is an open candidate."""
         index = self.ground.candidates.index(configuration)
         return index is not None and bool(self.open[index])
 
@@ -149,15 +142,14 @@ class Knowledge:
 
     @property
     def worthwhile(self) -> npt.NDArray[np.bool_]:
-        """Return which untried candidates may be better than the best: for samplers that do not know."""
+        """Return which open candidates may be better than the best: for samplers that know no cost model."""
         return self.open & self.may_win
 
     def _beyond(self, failed: Observation) -> npt.NDArray[np.bool_]:
-        """Candidates that may well fail too: a batch size that the script can't train with is the first of many.
+        """Return the candidates that may well fail too: those beyond its batch size, and half of the way back.
 
-        Those beyond it, and half of the way back to what works. A failure of plans closes only plans, one of choices
-        only those, and nothing at all if that size was measured otherwise, unless it only took too long. How many
-        steps the script has depends on the size alone.
+        A failure of plans closes only plans, and one of choices only those choices. It closes nothing if that batch
+        size was measured otherwise, unless it only took too long. Steps that are too few depend on the size alone.
         """
         candidates, own = self.ground.candidates, self.space.own_batch_size
         size = failed.configuration.batch_size
@@ -189,10 +181,7 @@ class Knowledge:
 
 
 def _fail(observations: Sequence[Observation], fewest: int = _FAILURES) -> bool:
-    """Return whether the script seems not to run with what the observations have in common.
-
-    At least ``fewest`` of them failed, and none was scored.
-    """
+    """Return whether at least ``fewest`` of the trials failed and none was scored."""
     states = [one.state for one in observations]
     return states.count("failed") >= fewest and "scored" not in states
 
@@ -200,10 +189,9 @@ def _fail(observations: Sequence[Observation], fewest: int = _FAILURES) -> bool:
 def with_rounds(
     observation: Observation, repeats: Sequence[Repeat], aim: Aim, *, baseline_is_finite: bool
 ) -> Observation:
-    """The trial with what the rounds of its configuration have shown.
+    """Return the trial with what the rounds of its configuration have shown; the baseline stays as it is.
 
-    The highest peak counts, and what failed a round may not be the answer. The baseline stays what others are held
-    against, whatever a round of it has shown.
+    The highest peak counts, and what failed a round may not be the answer.
     """
     if observation.state != "scored" or observation.out_of_memory or observation.origin == "baseline":
         return observation

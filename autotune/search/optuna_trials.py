@@ -1,10 +1,9 @@
-"""The Optuna study as the search's only memory: what it holds is read here, and outcomes are written here.
+"""The Optuna study as the search's only memory: trials are read and outcomes written here.
 
-Everything the search decides by is in the study's trials, so that a resumed study, and several controllers that work on
-one, see the same. Values are ``(samples_per_s, peak_bytes)``; the constraint ``memory`` is the peak's excess over the
-limit as a share of it, ``speed`` by what share samples/s fell short when the trial ended, where the objective bounds
-them. User attributes hold what Optuna has no place for: ``origin``, ``outcome``, ``configuration`` for readers of a
-dashboard, ``device``, ``steps_seen`` where the script ended too early, ``needed_bytes`` where memory did.
+So a resumed study, and several controllers of one study, see the same. Values are ``(samples_per_s, peak_bytes)``; the
+constraints ``memory`` and ``speed`` are ``Score.violation`` and ``Score.slowness``. User attributes hold what Optuna
+has no place for: ``origin``, ``outcome``, ``configuration`` for readers of a dashboard, ``device``, ``steps_seen``
+where the script ended too early, ``needed_bytes`` where memory ran out.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Any, cast
 
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
 from ..records.chosen import choices_of
@@ -28,8 +27,6 @@ from .space import BATCH_SIZE, Point, Space
 _MEMORY, _SPEED = "memory", "speed"
 _OUT_OF_MEMORY = {kind for kind, outcome in OUTCOMES.items() if outcome.for_memory}
 _CLAIM = "claim"  # user attribute of a trial: what its maker finds it by
-# Below this many trials TPE draws at random; what is not worth a trial is kept from it, so it is low.
-_STARTUP_TRIALS = 6
 
 
 class _Plain(RandomSampler):
@@ -42,27 +39,22 @@ class _Plain(RandomSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> int:
-        """Give the script's own value."""
+        """Return the script's own value."""
         del study, trial, param_distribution
         return self._point[param_name]
 
 
-def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Make the sampler of Optuna's that proposes; where the cost model does, ``model``, none is asked."""
-    return TPESampler(seed=seed, n_startup_trials=_STARTUP_TRIALS) if name == "tpe" else RandomSampler(seed=seed)
-
-
 def drawn(study: optuna.Study, space: Space, sampler: BaseSampler) -> Point:
-    """Draw what a sampler would try next, after the trials of the study that were begun; no trial is made of it."""
+    """Draw what a sampler would try next after the study's begun trials, without making a trial."""
     scratch = optuna.create_study(directions=study.directions, sampler=sampler)
     scratch.add_trials(one for one in study.get_trials(deepcopy=False) if one.state != TrialState.WAITING)
     return scratch.ask(distributions(space)).params
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Give the parameters as Optuna sees them: whole numbers, the batch size on a log scale.
+    """Return the parameters as Optuna sees them: whole numbers, the batch size on a log scale.
 
-    The range of the batch size always holds the script's own, which the baseline has even where it is not searched.
+    The range of the batch size always holds the baseline's.
     """
     ranges = {name: [*values] for name, values in space.parameters.items()}
     if BATCH_SIZE in ranges and space.own_batch_size:
@@ -71,11 +63,10 @@ def distributions(space: Space) -> dict[str, BaseDistribution]:
 
 
 def observe(study: optuna.Study, space: Space) -> list[Observation]:
-    """Read every trial of the study that stands for a configuration being tried or tried.
+    """Read the trials of the study that are under way or have ended.
 
-    Left out are trials still waiting, and trials that failed without an outcome: their owner died or never reached
-    them, and the configuration is free again. So are those that make a choice which is not in the space: another
-    controller has a wider one.
+    Left out are waiting trials, trials that failed without an outcome, as their owner died or never reached them, and
+    trials with a choice that is not in the space, as another controller has a wider one.
     """
     observations = []
     for trial in study.get_trials(deepcopy=False):
@@ -89,32 +80,24 @@ def observe(study: optuna.Study, space: Space) -> list[Observation]:
 
 
 def baseline_is_finite(study: optuna.Study) -> bool:
-    """Tell whether the baseline's loss is a number; so it is taken to be until the baseline is known."""
+    """Return whether the baseline's loss is a number, as is assumed until the baseline is known."""
     trials = study.get_trials(deepcopy=False)
     return not any(t.user_attrs.get("origin") == "baseline" and t.user_attrs.get("nonfinite_loss") for t in trials)
 
 
-def add(study: optuna.Study, space: Space, configuration: Configuration, outcome: Outcome, score: Score | None) -> int:
-    """Add a finished trial for an outcome that was measured before the study asked; returns its number.
-
-    It is told at once rather than asked for first: there is no moment at which a dead controller leaves it running.
-    """
-    _add(
-        study,
-        space,
-        configuration,
-        "baseline",
-        _attributes(outcome),
-        state=TrialState.FAIL if score is None else TrialState.COMPLETE,
-        values=None if score is None else [score.samples_per_s, score.peak_bytes],
-        constraints=None if score is None else _constraints(score),
-    )
+def add_baseline(study: optuna.Study, space: Space, outcome: Outcome, score: Score | None) -> int:
+    """Add the baseline as a finished trial and return its number; no dead controller can leave it running."""
+    told: dict[str, Any] = {"state": TrialState.FAIL}
+    if score is not None:
+        values = [score.samples_per_s, score.peak_bytes]
+        told = {"state": TrialState.COMPLETE, "values": values, "constraints": _constraints(score)}
+    _add(study, space, space.baseline, "baseline", _attributes(outcome), **told)
     # Of two controllers that have discovered at the same time, the first to add its baseline counts.
     return min(t.number for t in study.get_trials(deepcopy=False) if t.user_attrs.get("origin") == "baseline")
 
 
 def begin(study: optuna.Study, space: Space, configuration: Configuration, origin: Origin) -> int:
-    """Add a running trial of a configuration, and give its number. Others see all of it at once, or nothing."""
+    """Add a running trial of a configuration, which others see whole or not at all; return its number."""
     claim = uuid.uuid4().hex
     _add(study, space, configuration, origin, {_CLAIM: claim}, state=TrialState.RUNNING)
     trials = study.get_trials(deepcopy=False)
@@ -122,7 +105,7 @@ def begin(study: optuna.Study, space: Space, configuration: Configuration, origi
 
 
 def take_up(study: optuna.Study, space: Space) -> tuple[int, Configuration]:
-    """Begin the trial that was enqueued first; gives its number and configuration.
+    """Begin the trial that was enqueued first; return its number and configuration.
 
     Where another controller was quicker, it is the script as it stands, which has had its trial.
     """
@@ -152,7 +135,7 @@ def _add(
 
 
 def _point(trial: FrozenTrial, space: Space) -> Point:
-    """Give what is written of a trial, or what it was enqueued with; what is left open is as the script has it."""
+    """Return a trial's parameters, or those that it was enqueued with, and the script's own for what is left open."""
     written = trial.system_attrs.get("fixed_params", {}) | trial.params
     return space.plain_point | written if written else {}
 
@@ -166,9 +149,9 @@ def _is_elsewhere(trial: FrozenTrial, space: Space) -> bool:
 def tell(
     study: optuna.Study, number: int, outcome: Outcome, environment: Environment | None, score: Score | None
 ) -> None:
-    """Tell the study how a trial ended; a trial that is finished already stays as it is.
+    """Tell the study how a trial ended, unless the trial is finished already.
 
-    May be cut off anywhere and called again: attributes are overwritten, constraints are set once, the state last.
+    This may be cut off anywhere and called again: the state is written last.
     """
     frozen = study.get_trials(deepcopy=False)[number]
     if frozen.state.is_finished():
@@ -190,12 +173,12 @@ def tell(
 
 
 def set_free(study: optuna.Study, number: int) -> None:
-    """Fail a trial that was never run, without an outcome: its configuration may be asked for again."""
+    """Fail a trial without an outcome: its configuration may be asked for again."""
     study.tell(number, state=TrialState.FAIL, skip_if_finished=True)
 
 
 def put_back(study: optuna.Study, number: int) -> None:
-    """Enqueue a trial again that was asked for and can't be run now."""
+    """Enqueue a trial again that can't be run now."""
     trial = study.get_trials(deepcopy=False)[number]
     study.enqueue_trial(trial.params, user_attrs=trial.user_attrs)
     set_free(study, number)
@@ -222,24 +205,18 @@ def _observation(trial: FrozenTrial, point: Point, space: Space) -> Observation:
     configuration = space.baseline if origin == "baseline" else space.configuration(point)
     if not trial.state.is_finished():
         return Observation(trial.number, configuration, origin, "running")
-    if trial.state != TrialState.COMPLETE:
-        return Observation(
-            trial.number,
-            configuration,
-            origin,
-            "failed",
-            steps_seen=trial.user_attrs.get("steps_seen", 0),
-            timed_out=trial.user_attrs.get("outcome") == TimedOut.kind,
-        )
-    samples_per_s, peak_bytes = trial.values
+    is_scored, outcome = trial.state == TrialState.COMPLETE, trial.user_attrs.get("outcome")
+    samples_per_s, peak_bytes = trial.values if is_scored else (0.0, None)
     return Observation(
-        number=trial.number,
-        configuration=configuration,
-        origin=origin,
-        state="scored",
-        samples_per_s=samples_per_s,
-        peak_bytes=peak_bytes,
-        feasible=trial.constraints.get(_MEMORY, 0.0) <= 0,
-        out_of_memory=trial.user_attrs.get("outcome") in _OUT_OF_MEMORY,
+        trial.number,
+        configuration,
+        origin,
+        "scored" if is_scored else "failed",
+        samples_per_s,
+        peak_bytes,
+        feasible=is_scored and trial.constraints.get(_MEMORY, 0.0) <= 0,
+        out_of_memory=is_scored and outcome in _OUT_OF_MEMORY,
+        steps_seen=trial.user_attrs.get("steps_seen", 0),
+        timed_out=outcome == TimedOut.kind,
         needed_bytes=trial.user_attrs.get("needed_bytes"),
     )

@@ -1,10 +1,8 @@
 """The next run by the cost model: a batch size, and the plans that are worth switching through there.
 
-What a run is worth is how much better than the best its trials should be, by what is looked for, per second that it
-takes. Trials of one run are drawn together, so that one more is worth what it adds to the others.
-
-The rules below are judgements held against ``tests/benchmarks/search.py``. A gain is a share of the best: of its
-samples/s more, or of its memory less.
+A run is worth the expected gain of its trials over the best per second that it takes. Trials of one run are drawn
+together, so that one more is worth what it adds to the others. A gain is a share of the best's samples/s more, or of
+its memory less. The rules below are judgements held against ``tests/benchmarks/search.py``.
 """
 
 from __future__ import annotations
@@ -28,11 +26,9 @@ from .standing import Standing
 _MOST_IN_RUN = 6
 # A trial joins a run if it adds this share of what the run is worth a trial; else it may wait for what the run shows.
 _WORTH_JOINING = 0.6
-# How closely to look, which takes time, as that may mean to simulate: at so many candidates of each kind of run, at so
-# many of all, drawing so many things that may be true.
+# So many candidates of each kind of run, and of all, are looked at closely, with so many draws: it takes time.
 _SHORTLIST, _CLOSE_LOOKS, _DRAWN = 12, 100, 256
-# For the sentence at the end: the best that may well be is within so many standard deviations of what is expected, of
-# candidates with this chance of being allowed.
+# For the sentence at the end: so many standard deviations, of candidates with this chance of being allowed.
 _LIKELY, _LIKELY_ALLOWED = 1.0, 0.5
 
 
@@ -45,7 +41,7 @@ class Proposal:
 
 
 def plans_first(knowledge: Knowledge) -> tuple[Configuration, ...]:
-    """The plans that somebody brought along, at the script's own batch size or the nearest; those not tried yet."""
+    """Return the untried plans that somebody brought along, at the script's own batch size or the nearest."""
     space = knowledge.space
     rows, sizes, own = space.rows, space.parameters.get(BATCH_SIZE, ()), space.own_batch_size or 1
     size = {BATCH_SIZE: min(sizes, key=lambda one: abs(math.log(one / own)))} if sizes else {}
@@ -58,9 +54,9 @@ def plans_first(knowledge: Knowledge) -> tuple[Configuration, ...]:
 
 
 def propose(knowledge: Knowledge, *, most: int, start: float, seed: int) -> Proposal:
-    """Choose the next run, from least to most memory: for the first thing that is looked for and worth one.
+    """Choose the next run, from least to most memory, for the first standing that has one worth its time.
 
-    ``start`` is what starting a run takes, in trials.
+    ``start`` is the time that starting a run takes, in trials.
     """
     proposal = Proposal(())
     usual = ~knowledge.ground.candidates.between
@@ -93,7 +89,9 @@ def _proposed(
     longer = np.array([ENGINES[engines[kind]].runs_take / own.runs_take for kind in kinds.tolist()])
     times = longer * (1 + (1 - knowledge.model.fits()[shortlist]) * start / (start + 1))
     if standing.best is not None and (worth / times).max() <= own.least_gain:
-        return Proposal((), standing.stop_reason(_bound(standing, shortlist)))
+        gain, sd = standing.gains()
+        reach = np.where(standing.allowed() >= _LIKELY_ALLOWED, gain + _LIKELY * sd, -np.inf)
+        return Proposal((), standing.stop_reason(float(reach[shortlist].max(initial=-np.inf))))
     gains, allowed, fits = standing.drawn(shortlist, _DRAWN, np.random.default_rng(seed))
     gains = gains * allowed * (worth > 0) / longer
     runs = [
@@ -107,15 +105,12 @@ def _proposed(
 
 
 def _worth(standing: Standing, among: npt.NDArray[np.bool_]) -> Array:
-    """Return the expected gain of a trial of each candidate, as a share of the best, (n,).
-
-    It is 0 where a candidate is not ``among`` those asked for, or not likely enough allowed.
-    """
+    """Return the expected gains, 0 where a candidate is not ``among`` those asked for or not likely allowed, (n,)."""
     return np.where(among & standing.likely_allowed(), standing.expected_gains(), 0.0)
 
 
 def _shortlist(knowledge: Knowledge, standing: Standing, among: npt.NDArray[np.bool_]) -> Indices:
-    """Of each kind of run the candidates that are expected to bring most, of those ``among`` it."""
+    """Return the candidates of each kind of run that are expected to bring most."""
     kinds, worth = knowledge.ground.candidates.kinds, _worth(standing, among)
     chosen = []
     for kind in np.unique(kinds):
@@ -125,20 +120,13 @@ def _shortlist(knowledge: Knowledge, standing: Standing, among: npt.NDArray[np.b
     return indices[np.argsort(-worth[indices], kind="stable")[:_CLOSE_LOOKS]]
 
 
-def _bound(standing: Standing, shortlist: Indices) -> float:
-    """Return how much better than the best any of them may well be, as a difference of logarithms."""
-    gain, sd = standing.gains()
-    reach = np.where(standing.allowed() >= _LIKELY_ALLOWED, gain + _LIKELY * sd, -np.inf)
-    return float(reach[shortlist].max(initial=-np.inf))
-
-
 def _run(
     gains: Array, fits: npt.NDArray[np.bool_], members: Indices, most: int, start: float
 ) -> tuple[float, list[int]]:
-    """The trials of one kind that are worth most together per trial's time, greedily: their worth, and their places.
+    """Choose greedily the trials of one kind that are worth most per trial's time; return their worth and places.
 
-    Of ``gains`` and ``fits`` (draws, candidates) the first are drawn together, 0 where one may not be the answer. What
-    does not fit ends its run: what is left to try has to start another one. ``start`` is what that takes, in trials.
+    ``gains`` and ``fits`` are (draws, candidates). A trial that does not fit ends its run, and the next one has to
+    start, which takes ``start`` trials.
     """
     best, ends, gain, worth = np.zeros(len(gains)), np.zeros(len(gains), dtype=bool), 0.0, 0.0
     chosen: list[int] = []

@@ -17,10 +17,10 @@ _THRASHING_BY = 0.02
 
 @dataclass(frozen=True)
 class Score:
-    """A score for a sampler: samples/s and peak in bytes, and how much of either is missing to be the answer.
+    """A score for a sampler: samples/s and peak in bytes, and how far either is from an answer's.
 
-    ``violation`` is by how much memory is exceeded, as a share of the limit. ``slowness`` is by how much samples/s fall
-    short, as a share of those needed, None where any number will do.
+    ``violation`` is the peak's excess, as a share of the limit. ``slowness`` is the samples/s that are missing, as a
+    share of those needed; None where any number will do.
     """
 
     samples_per_s: float
@@ -37,18 +37,11 @@ def score(
     baseline_is_finite: bool,
     reference_per_s: float | None = None,
 ) -> Score | None:
-    """Turn an outcome into what a sampler can learn from, or None if there is nothing about memory or speed in it.
+    """Turn an outcome into what a sampler can learn from; None if it tells nothing of memory or speed.
 
-    Out of memory says where the limit lies, which is what a search must know. It is scored as no samples at all and as
-    a violated limit: by what was asked for, by what was expected, or by a tenth, whichever is most. The other failures
-    say nothing about the landscape, and neither does the speed of a loss that is no number.
-
-    Args:
-        outcome: How the trial ended.
-        aim: What the study looks for, under which limits.
-        expected_bytes: The peak that was expected of the configuration, where there is an expectation.
-        baseline_is_finite: Whether the baseline's loss is.
-        reference_per_s: The samples/s that those of an answer are held against, as far as they are known.
+    Out of memory is scored as no samples, and as a limit violated by what was asked for, by ``expected_bytes``, or by a
+    tenth, whichever is most. A loss that is no number tells nothing, unless the baseline's is none either.
+    ``reference_per_s`` are the samples/s that those of an answer are held against, as far as they are known.
     """
     if outcome.for_memory:
         needed = outcome.needed_bytes if isinstance(outcome, OutOfMemory) else None

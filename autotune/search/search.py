@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import optuna
+from optuna.samplers import RandomSampler, TPESampler
 from optuna.trial import TrialState
 
 from ..records.configuration import Configuration
@@ -31,6 +32,8 @@ from .space import Space
 # So many trials of a sampler that does not know when to stop, without a gain above the noise, a share, end the search.
 _PATIENCE = 8
 _NOISE = 0.02
+# Below this many trials TPE draws at random; what is not worth a trial is kept from it, so it is low.
+_STARTUP_TRIALS = 6
 # What starting a run takes, in trials, where nobody says: between a CPU's and a GPU's.
 START = 6.0
 # How much slower a machine may be in one run than in another, as a share.
@@ -55,19 +58,17 @@ class Asked:
 class Search:
     """Decides what a study tries next.
 
-    All it knows is in the Optuna study and in what it is given, so it may be made anew at any time. Methods may be
-    called from several threads. No configuration of ``history`` is asked for again, recovered ones excepted. Trials
-    before ``patient_from`` do not count where a sampler's last ones have to bring something. The time budget is the
-    caller's to watch.
+    All it knows is in the Optuna study and in its arguments, so it may be made anew at any time. Methods may be called
+    from several threads. No configuration of ``history`` is asked for again, recovered ones excepted. Trials before
+    ``patient_from`` do not count where a sampler's last ones have to bring something. The caller watches the time
+    budget.
 
     Attributes:
         space: What may be tried.
         is_out_of_patience: Whether it ended as its last trials brought nothing.
         end: Once ``ask`` returned nothing, why; None before.
-        most_left: When it asked last, how many trials there may still be, those that it asked for included: what may
-            still win by two standard deviations, and what was brought along, as far as ``max_trials`` allows. An upper
-            bound by what was known then, most often a loose one: the search ends when no run is expected to be worth
-            its time. None before.
+        most_left: How many trials there may still be at most, those asked for last included; None before. Most often
+            it is a loose bound: the search ends when no run is expected to be worth its time.
     """
 
     def __init__(
@@ -96,35 +97,30 @@ class Search:
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
         seed = spec.seed + len(study.get_trials(deepcopy=False))
-        self._sampler = optuna_trials.make_sampler(spec.sampler, seed)
+        tpe = TPESampler(seed=seed, n_startup_trials=_STARTUP_TRIALS)
+        self._sampler = tpe if spec.sampler == "tpe" else RandomSampler(seed=seed)
 
     def add_baseline(self, outcome: Outcome) -> int:
-        """Add the baseline, which discovery measured, as a trial that is finished and told; returns its number.
-
-        Calling it again returns the number of the first time.
-        """
+        """Add the baseline, which discovery measured, as a finished trial unless it is one; return its number."""
         with self._lock:
             self._batches_per_step = _batches_per_step(outcome)
             for one in optuna_trials.observe(self._study, self.space):
                 if one.origin == "baseline":
                     return one.number
             told = score(outcome, self._aim, expected_bytes=None, baseline_is_finite=False)
-            return optuna_trials.add(self._study, self.space, self.space.baseline, outcome, told)
+            return optuna_trials.add_baseline(self._study, self.space, outcome, told)
 
     def ask(
         self, *, within_s: float = math.inf, start: float | None = None, compiling_s: float = 0.0
     ) -> tuple[Asked, ...]:
-        """Choose the next run: configurations that it can measure, from least to most memory expected.
+        """Choose the trials of the next run, from least to most memory expected; none if the search has an ``end``.
 
         They share batch size, engine and choices; one alone where the engine cannot change plans within a process.
 
         Args:
-            within_s: What takes longer from its first step on is not asked for.
-            start: What starting a run takes, in trials; None where nobody knows.
-            compiling_s: What its first step takes on top where a choice has it compiled, in seconds.
-
-        Returns:
-            Nothing if the search is over; ``end`` then says why.
+            within_s: The most seconds from a trial's first step on.
+            start: The time that starting a run takes, in trials; None where it is unknown.
+            compiling_s: Seconds that the first step takes on top where a choice has the model compiled.
         """
         with self._lock:
             self.end, self.is_out_of_patience, self._compiling_s = None, False, compiling_s
@@ -141,15 +137,18 @@ class Search:
             return None if knowledge.open.any() else self._why_over(knowledge, 1, math.inf)
 
     def ended(self, reason: str, cut_short: str = "") -> SearchEnd:
-        """Say how the search ended, as ``SearchEnd`` has it."""
+        """Make the end of the search from its reason and from what stopped it."""
         return SearchEnd(reason, cut_short, self.space.num_configurations, self._believed())
 
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
-        """Learn from an outcome; telling a finished trial again changes nothing."""
+        """Learn from an outcome; a trial that is finished already stays as it is."""
         with self._lock:
             knowledge = self._knowledge()
-            # Only what has no peak of its own is told by what was expected of it, and expecting takes a while.
-            expected_bytes = None if isinstance(outcome, Measured) else self._expected_bytes(knowledge, number)
+            expected_bytes = None
+            # Only a trial without a peak of its own is told by the expected one, and expecting takes a while.
+            if not isinstance(outcome, Measured):
+                running = [one.configuration for one in knowledge.observations if one.number == number]
+                expected_bytes = knowledge.model.expected_bytes(running[0]) if running else None
             told = score(
                 outcome,
                 self._aim,
@@ -160,15 +159,12 @@ class Search:
             optuna_trials.tell(self._study, number, outcome, environment, told)
 
     def learn(self, repeats: Sequence[Repeat]) -> None:
-        """Learn from all rounds of finals what the trials of those configurations did not show."""
+        """Learn from all rounds of finals."""
         with self._lock:
             self._repeats = tuple(repeats)
 
     def goes_on(self, rest: Sequence[Asked]) -> bool:
-        """Tell whether what is left of a run is worth its time, going by what the run has shown.
-
-        Plans that somebody brought along are, and else what may still win.
-        """
+        """Return whether the rest of a run may still win, or has plans that somebody brought along."""
         with self._lock:
             knowledge = self._knowledge()
             given_numbers = {one.number for one in knowledge.observations if one.origin == "given"}
@@ -177,7 +173,7 @@ class Search:
             return any(one.number in given_numbers for one in rest) or any(may_win)
 
     def rate_to_beat(self) -> float | None:
-        """Samples/s below which a configuration cannot be the answer, going by the trials so far; None without any."""
+        """Return the samples/s below which nothing can be the answer, by the trials so far; None without any."""
         with self._lock:
             knowledge = self._knowledge()
             if self._aim.seeks_memory:
@@ -214,29 +210,24 @@ class Search:
         return () if self.end is not None else self._suggest(knowledge, most)
 
     def _propose(self, knowledge: Knowledge, most: int, start: float) -> tuple[Asked, ...]:
-        """Take what the cost model proposes, or its reason to stop."""
         proposal = propose(knowledge, most=most, start=start, seed=self._spec.seed)
         if proposal.reason:
             unhurried = self._knowledge()
             is_hurried = bool((unhurried.open & ~knowledge.open).any())
+            self.end = self.ended(proposal.reason)
             # A reason that holds only of what there is time for is none.
-            is_cut = is_hurried and bool(
-                propose(unhurried, most=most, start=start, seed=self._spec.seed).configurations
-            )
-            self.end = self.ended(_TOO_SHORT, STOPPED_FOR_TIME) if is_cut else self.ended(proposal.reason)
+            if is_hurried and propose(unhurried, most=most, start=start, seed=self._spec.seed).configurations:
+                self.end = self.ended(_TOO_SHORT, STOPPED_FOR_TIME)
         return self._claim_all(proposal.configurations, "sampler")
 
     def _knowledge(
         self, *, without: int | None = None, within_s: float = math.inf, longest_s: float | None = None
     ) -> Knowledge:
-        """Return what the trials tell; ``longest_s`` is how long one may take, as the study says where it is None."""
+        """Return what the trials tell; ``longest_s`` is how long one may take, by default as the study says."""
         seen = optuna_trials.observe(self._study, self.space)
         finite = optuna_trials.baseline_is_finite(self._study)
-        observations = [
-            with_rounds(one, self._repeats, self._aim, baseline_is_finite=finite)
-            for one in seen
-            if one.number != without
-        ]
+        others = [one for one in seen if one.number != without]
+        observations = [with_rounds(one, self._repeats, self._aim, baseline_is_finite=finite) for one in others]
         longest_s = self._spec.trial_timeout_s if longest_s is None else longest_s
         return Knowledge(
             self._ground,
@@ -246,10 +237,6 @@ class Search:
             longest_compiled_s=min(longest_s, within_s / _MORE_THAN_LEAST - self._compiling_s),
             batches_per_step=self._batches_per_step,
         )
-
-    def _expected_bytes(self, knowledge: Knowledge, number: int) -> float | None:
-        running = [one.configuration for one in knowledge.observations if one.number == number]
-        return next((one.peak_bytes for one in knowledge.model.expect(running)), None)
 
     def _why_over(self, knowledge: Knowledge, room: int, within_s: float) -> SearchEnd | None:
         if room <= 0:
@@ -275,7 +262,7 @@ class Search:
         return self.ended(f"Every setting that could still fit {self._aim.limit_text()}{where} has been tried.")
 
     def _why_stop(self, knowledge: Knowledge) -> SearchEnd | None:
-        """Return why a sampler that does not know when to stop has to; None if it need not."""
+        """Return why a sampler that knows no reason of its own has to stop; None if it need not."""
         if not knowledge.worthwhile.any():
             return self.ended("Every configuration that could still be the best has been tried.")
         finished = [one for one in knowledge.observations if one.state != "running"]
@@ -290,22 +277,17 @@ class Search:
         }
         recent = max((merits.get(one.number, 0.0) for one in latest), default=0.0)
         before = max((merit for number, merit in merits.items() if number < latest[0].number), default=0.0)
-        cut_short = f"the search stopped as its last {_PATIENCE} trials brought nothing"
+        if recent > before * (1 + _NOISE):
+            return None
+        self.is_out_of_patience = True
+        better = "smaller" if self._aim.seeks_memory else "faster"
+        reason = f"The last {_PATIENCE} trials were not {better} than the best before them by more than {_NOISE:.0%}."
         if before == recent == 0.0:
             reason = f"Nothing tried fits {self._aim.limit_text()}, the last {_PATIENCE} trials included."
-            self.is_out_of_patience = True
-            return self.ended(reason, cut_short)
-        if recent <= before * (1 + _NOISE):
-            better = "smaller" if self._aim.seeks_memory else "faster"
-            reason = (
-                f"The last {_PATIENCE} trials were not {better} than the best before them by more than {_NOISE:.0%}."
-            )
-            self.is_out_of_patience = True
-            return self.ended(reason, cut_short)
-        return None
+        return self.ended(reason, f"the search stopped as its last {_PATIENCE} trials brought nothing")
 
     def _suggest(self, knowledge: Knowledge, room: int) -> tuple[Asked, ...]:
-        """Take what a sampler that proposes trial by trial suggests, and what it suggests next of the same kind."""
+        """Take what a sampler suggests, and what it suggests next of the same kind."""
         candidates, worth = self._ground.candidates, knowledge.worthwhile
         run: list[Asked] = []
         while len(run) < min(_SUGGESTIONS, room) and worth.any():
@@ -321,15 +303,18 @@ class Search:
         return self._in_order(knowledge, run)
 
     def _interrupted(self) -> tuple[Asked, ...]:
-        """Take up what was enqueued again after its owner died: the leading trials that can share a run."""
+        """Take up the trials whose owner died and that can share a run, from the first on."""
         run: list[Asked] = []
         while self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
             asked = self._unless_taken(*optuna_trials.take_up(self._study, self.space))
             if asked is None:
                 continue
+            kinds = {
+                (one.batch_size, one.engine, one.choices) for one in (each.configuration for each in (*run, asked))
+            }
             if not self._is_wanted(asked):
                 optuna_trials.set_free(self._study, asked.number)  # what was learnt meanwhile rules it out
-            elif run and not self._share_a_run(run[0], asked):
+            elif run and (len(kinds) > 1 or not self.space.shares_runs(asked.configuration.engine)):
                 optuna_trials.put_back(self._study, asked.number)
                 break
             else:
@@ -337,7 +322,7 @@ class Search:
         return self._in_order(self._knowledge(), run) if run else ()
 
     def _is_wanted(self, asked: Asked) -> bool:
-        """Return whether what was given back may still be tried, and may win; what somebody brought along need not."""
+        """Return whether a trial that was given back is open, and may win or was brought along."""
         knowledge, place = self._knowledge(without=asked.number), self._ground.candidates.index(asked.configuration)
         if place is None or not knowledge.open[place]:
             return False
@@ -360,21 +345,13 @@ class Search:
             return None
         return Asked(number, configuration)
 
-    def _share_a_run(self, one: Asked, other: Asked) -> bool:
-        kinds = {
-            (each.configuration.batch_size, each.configuration.engine, each.configuration.choices)
-            for each in (one, other)
-        }
-        return len(kinds) == 1 and self.space.shares_runs(one.configuration.engine)
-
     def _in_order(self, knowledge: Knowledge, run: Sequence[Asked]) -> tuple[Asked, ...]:
-        numbers = {asked.configuration.key: asked.number for asked in run}
         ordered = knowledge.model.in_order([asked.configuration for asked in run])
-        return tuple(Asked(numbers[configuration.key], configuration) for configuration in ordered)
+        return tuple(sorted(run, key=lambda asked: ordered.index(asked.configuration)))
 
 
 def _reference_per_s(knowledge: Knowledge) -> float | None:
-    """The samples/s that those of an answer are held against, as far as they are known."""
+    """Return the samples/s that those of an answer are held against; None where they are not known."""
     if knowledge.reference is not None:
         return knowledge.reference.samples_per_s
     return max((one.samples_per_s for one in knowledge.feasible), default=None)

@@ -17,25 +17,18 @@ from .cost.beliefs import Noise, StepTime
 from .cost.features import Array
 from .cost.model import CostModel
 
-# No peak is expected below this share of the best's: the model is a straight line, which may come down to nothing, and
-# the logarithm of that is not finite.
+# No peak is expected below this share of the best's: the model is a straight line, which may come down to nothing.
 _LEAST_PEAK = 0.02
-# Finals have to show that a setting is fast enough. So what is looked for keeps clear of the slowest that may be, by so
+# Finals have to show that a setting is fast enough. So the search keeps clear of the slowest that is allowed, by so
 # many times the noise, and at most by half of the slowdown. A judgement.
 _CLEAR_OF_NOISE = 1.5
-# The least chance of being allowed, by memory and speed, at which something may be tried, where there is a best and
-# where nothing that was tried may be the answer: another trial costs less than to say that nothing fits. Its worth is
-# less by the same chance already. Judgements, as what is thought of memory may be off.
+# The least chance of being allowed at which something may be tried, where there is a best and where there is none:
+# another trial costs less than to say that nothing fits. Judgements.
 _LEAST_LIKELY, _LEAST_LIKELY_OF_ANY = 0.1, 0.05
 # Of a standard normal distribution, each as likely as the others.
 _QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 64) for number in range(64)])
 # Drawn gains are cut off at these differences of logarithms, so that one extreme draw does not decide.
 _GAINS = -50.0, 5.0
-
-
-def should_fit(model: CostModel, trials: Sequence[Observation]) -> npt.NDArray[np.bool_]:
-    """Tell which measured trials should fit in each process of a final, (trials,)."""
-    return model.fits_again(trials) >= EVEN_CHANCE
 
 
 class Standing:
@@ -44,10 +37,8 @@ class Standing:
     Speeds are held against ``reference``, or without one against the fastest that fits.
 
     Attributes:
-        best: The trial that is worth most and may be the answer, going by all of them and not by its own noise alone;
-            None without one.
-        best_merit: The logarithm of what it is worth: of samples/s, or of one byte over its peak. Without one, of the
-            script's own samples/s, memory aside.
+        best: The trial that is worth most and may be the answer, by what the model expects of it; None without one.
+        best_merit: The logarithm of what it is worth, ``Aim.merit``. Without one, of the script's own samples/s.
     """
 
     def __init__(
@@ -71,20 +62,16 @@ class Standing:
         merits = np.where(rates >= self._least_rate, self._log_merits(rates, peaks_bytes), -np.inf)
         # What fitted once and may well not fit again is the best only where there is nothing else. It counts for less
         # then, or nothing that fits for sure would be worth looking for.
-        sure = np.where(should_fit(model, feasible), merits, -np.inf)
-        merits = (
-            sure if np.isfinite(sure).any() else merits + np.log(np.maximum(model.fits_again(feasible), _LEAST_LIKELY))
-        )
+        chances = model.fits_again(feasible)
+        sure = np.where(chances >= EVEN_CHANCE, merits, -np.inf)
+        merits = sure if np.isfinite(sure).any() else merits + np.log(np.maximum(chances, _LEAST_LIKELY))
         self.best, self.best_merit = feasible[int(np.argmax(merits))], float(merits.max())
         measured = [aim.merit(one.samples_per_s, one.peak_bytes) for one in feasible]
         leader = int(np.argmax(np.where(np.isfinite(merits), measured, -np.inf)))
         self._leader, self._leader_log_rate = feasible[leader], float(rates[leader])
 
     def gains(self) -> tuple[Array, Array]:
-        """Return how much better than the best each candidate is expected to be, (n,), and how uncertain that is, (n,).
-
-        As differences of logarithms: of samples/s, or of peaks.
-        """
+        """Return each candidate's expected gain over the best, (n,), and its uncertainty, (n,), as log differences."""
         if not self._aim.seeks_memory:
             mean, sd = self._model.log_rates(self.best)
             return mean - self.best_merit, sd
@@ -108,12 +95,12 @@ class Standing:
         return self._model.fits() >= _LEAST_LIKELY_OF_ANY if self.best is None else self.allowed() >= _LEAST_LIKELY
 
     def expected_gains(self) -> Array:
-        """By what share each candidate is expected to be better than the best, where it may be the answer, (n,).
+        """Return by what share each candidate is expected to be better than the best, where it is allowed, (n,).
 
         That is the expected improvement of Jones, Schonlau and Welch (1998) times the chance of being allowed, as a
         mean over quantiles. The error is one of seconds, or bytes, and not of logarithms: where steps hardly grow with
-        the batch size, large batches may be many times as fast as is thought. Without a best, how many times as good
-        as the script's own setting.
+        the batch size, large batches may be many times as fast as expected. Without a best, return how many times as
+        good as the script's own setting each is.
         """
         gain, sd = self.gains()
         if self.best is None:
@@ -128,9 +115,8 @@ class Standing:
         """Draw what may be true of some candidates together.
 
         Returns:
-            By what share they are better than the best, 0 if they are not (without a best, how many times as good as
-            the script's own setting); whether they may be the answer; and whether runs have the memory for them. Each
-            (count, candidates).
+            Gains over the best, as in ``expected_gains``; whether they may be the answer; and whether runs have the
+            memory for them. Each (count, candidates).
         """
         model, number = self._model, len(indices)
         # What they are held against is drawn with them: what would change both tells nothing.
@@ -151,10 +137,7 @@ class Standing:
         return self._shares(np.clip(gains, *_GAINS)), allowed, fits
 
     def stop_reason(self, more: float) -> str:
-        """Return why nothing more is tried, a sentence for people.
-
-        ``more`` is how much better than the best an untried setting may well be, a difference of logarithms.
-        """
+        """Return for people why nothing more is tried; an untried setting may be ``more`` better, a log difference."""
         more, leader = max(more, 0.0), self._leader
         if not self._aim.seeks_memory:
             expects = f"no more than {format_speed(math.exp(self.best_merit + more))}"
@@ -171,7 +154,7 @@ class Standing:
         )
 
     def exhausted_reason(self) -> str:
-        """Return why nothing more is tried, where nothing is left; a sentence for people."""
+        """Return for people why nothing more is tried, where nothing is left."""
         limit = self._aim.limit_text()
         if self.best is None:
             return f"Nothing tried fits {limit}, and nothing else is likely to."
@@ -184,16 +167,16 @@ class Standing:
         return f" at {format_speed(math.exp(self._slowest) * self._reference.samples_per_s)} or more"
 
     def _log_merits(self, log_rates: Array, peaks_bytes: Array) -> Array:
-        """The logarithms of ``Aim.merit``; any shape."""
+        """Return the logarithms of ``Aim.merit``; any shape."""
         return -np.log(peaks_bytes) if self._aim.seeks_memory else log_rates
 
     def _floored(self, peaks_bytes: Array) -> Array:
-        """Peaks that have a logarithm, where that is what counts."""
+        """Return peaks that have a logarithm, where that is what counts."""
         if not self._aim.seeks_memory:
             return peaks_bytes
         return np.maximum(peaks_bytes, _LEAST_PEAK * math.exp(-self.best_merit))
 
     def _shares(self, gains: Array) -> Array:
-        """Differences of logarithms as shares of the best: of its samples/s more, or of its memory less."""
+        """Return differences of logarithms as shares of the best's samples/s more, or of its memory less."""
         shares = 1 - np.exp(-gains) if self._aim.seeks_memory else np.exp(gains) - (self.best is not None)
         return np.asarray(np.maximum(shares, 0.0))

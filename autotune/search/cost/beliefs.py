@@ -1,12 +1,10 @@
 """All that is believed of memory and speed before a trial, in one table.
 
-A value is a share of what it is said of (of a step, of a peak, of a table's figure) unless its name has a unit:
-``_BYTES``, or ``_OCTAVES`` for distances between batch sizes, as logarithms to the base of two. ``_SD`` is one standard
-deviation of what the value without it says; an ``_SD`` alone is that of an error whose mean is zero.
-
-Where a comment names no measurement the value is a judgement; ``tests/benchmarks/search.py`` tells what another one
-would do to searches. Nothing here is fitted to a study's trials, but where several values stand in a tuple the trials
-choose one by its likelihood, and the first holds until they do.
+A value is a share (of a step, of a peak, of a table's figure) unless its name has a unit: ``_BYTES``, or ``_OCTAVES``
+for distances between batch sizes, as logarithms to the base of two. ``_SD`` is the standard deviation of the value of
+that name, or of an error whose mean is zero. Where a comment names no measurement the value is a judgement, held
+against ``tests/benchmarks/search.py``. Where several values stand in a tuple, the trials choose one by its likelihood;
+until then the first holds.
 """
 
 from __future__ import annotations
@@ -23,27 +21,26 @@ class StepTime:
     were tried in the benchmark: searches ended sooner, at a loss.
     """
 
-    # The part of the script's own step that does not grow with the batch size: launches, the optimizer. It may be none
-    # of the step or nearly all of it (small kernels, a large optimizer): both lie within the interval of 90 %.
+    # The part of the script's own step that does not grow with the batch size: launches, the optimizer. None and nearly
+    # all of the step lie within the interval of 90 %.
     FIXED: Final = 0.3
     FIXED_SD: Final = 0.38
     # How far a step is off that all is measured in: a measured one of this engine, or one of another engine.
     UNIT_SD: Final = 0.1
     UNIT_OF_OTHER_ENGINE_SD: Final = 0.4
-    # How speed leaves the straight line over batch sizes: smoothly, by octaves, and each size by itself. How rough that
-    # is trials choose; these factors are of both.
+    # How speed leaves the straight line over batch sizes: smoothly, by octaves, and each size by itself; and factors of
+    # both.
     CURVE_SD: Final = 0.08
     CURVE_OCTAVES: Final = 2.0
     BATCH_SIZE_SD: Final = 0.015
     ROUGHNESSES: Final = (1.0, 0.3)
-    # What is peculiar to a configuration: of its step, and of what it recomputes (which takes its own time in each set
-    # of plans).
+    # What is peculiar to a configuration: of its step, and of what it recomputes.
     OWN_SD: Final = 0.003
     OWN_RECOMPUTE_SD: Final = 0.04
     # Without any step measured: what all rows of the plan table recompute is about a third of one.
     STEPS_PER_RECOMPUTE: Final = 3.0
-    # No expected step is shorter than this share of what was thought of it before any trial: the model is a straight
-    # line, which may come down to nothing. And none may turn out shorter than this share of what is expected.
+    # No expected step is shorter than this share of the prior's: the model is a straight line, which may come down to
+    # nothing. And no drawn step is shorter than this share of the expected one.
     LEAST_GUESS: Final = 0.05
     LEAST: Final = 0.25
 
@@ -68,12 +65,12 @@ class PlanTable:
     SAVINGS_SD: Final = 0.12
     # Layers side by side hold at most all that is stashed, and engines round.
     MOST_SIDE_BY_SIDE: Final = 1.05
-    # How far what several kinds free overlaps, between not at all (as in the graphs of real scripts, where clusters
-    # share no node) and as much as independent parts of one whole would; its error is a share of the latter.
+    # How far what several kinds free overlaps, between not at all, as where clusters share no node, and as independent
+    # parts of one whole do; its error is a share of the latter.
     OVERLAP: Final = 0.15
     OVERLAP_SD: Final = 0.3
-    # Where a kind recomputes all of its occurrences and the last lies at the end of the model, that one is recomputed
-    # when nothing else is freed yet: so much of it goes on top of the peak. Any recompute may take some of the stash.
+    # Where the last occurrence of a kind lies at the end of the model, it is recomputed when nothing else is freed yet:
+    # so much of it goes on top of the peak. Any recompute may take some of the stash.
     ROOM: Final = 0.75
     ROOM_SD: Final = 0.4
     ANY_ROOM_SD: Final = 0.03
@@ -89,15 +86,13 @@ class TabledPeak:
     FIXED_SD: Final = 0.3
     LEFT_SD: Final = 0.2
     PER_SAMPLE_SD: Final = 0.08
-    # The part that grows with the batch size of what is held besides activations and the state of the training:
-    # gradients of activations do, workspaces may, a context does not.
+    # The part that grows with the batch size of what is held besides activations and the state of the training.
     BEYOND: Final = 0.5
     BEYOND_SD: Final = 0.4
     # How peaks leave the straight line at each batch size, with plans and without: kernels choose other workspaces.
     BATCH_SIZE_SD: Final = 0.03
-    # What is peculiar to all configurations that should need the same to the byte, simulated ones too. Where the plan
-    # table tells, an allocator's whole segments come on top: PyTorch's are of 20 MiB for what takes 1 to 10 MiB
-    # (c10/cuda/CUDACachingAllocator.cpp), so an even error of that width.
+    # What is peculiar to all configurations that should need the same to the byte, simulated ones too. By the plan
+    # table, segments come on top: PyTorch's are of 20 MiB for 1 to 10 MiB (c10/cuda/CUDACachingAllocator.cpp).
     OWN_SD: Final = 0.008
     SEGMENT_SD_BYTES: Final = 6 * _MIB
     # Factors of all doubts about peaks; and a share of them that holds where the plan table tells and an allocator
@@ -112,10 +107,9 @@ class SimulatedPeak:
     # How far what is held besides is off, as a share of the peak, and how much faster peaks grow than simulated ones.
     OFFSET_SD: Final = 0.3
     SLOPE_SD: Final = 0.08
-    # What an engine changes that fuses operators, which are simulated one by one, as a share of a step without plans;
-    # and how alike that is for plans that leave about as much, as a share of the step too. Measured on landscapes of
-    # scripts under Inductor: of what two trials leave unknown, one in ten then lies beyond two standard deviations,
-    # and three in ten did without.
+    # What an engine changes that fuses operators, which are simulated one by one, and how alike that is for plans that
+    # leave about as much; shares of a step without plans. Measured on landscapes of scripts under Inductor: of what two
+    # trials leave unknown, one in ten then lies beyond two standard deviations, and three in ten did without.
     FUSED_SD: Final = 0.03
     FUSED_ALIKE: Final = 0.3
 
@@ -139,8 +133,8 @@ class EngineEffect:
 
     # Of a step and of a peak. 0.02 of either was tried: engines differ from the script as it is by more.
     SD: Final = 0.05
-    # Its code and graphs stay in the resident set, whatever the script is like. Measured on torch 2.13: 36 to 52 MiB by
-    # AOTAutograd, in scripts with and without much to trace; 115 MiB by Inductor, whose tools stay too.
+    # Its code and graphs stay in the resident set. Measured on torch 2.13: 36 to 52 MiB by AOTAutograd, in scripts with
+    # and without much to trace; 115 MiB by Inductor, whose tools stay too.
     RESIDENT_BYTES: Final = 45 * _MIB
     RESIDENT_SD_BYTES: Final = 15 * _MIB
     COMPILER_RESIDENT_BYTES: Final = 110 * _MIB
@@ -161,20 +155,19 @@ class Noise:
     """The scatter of measurements of one and the same thing."""
 
     STEP_TIMES: Final = (0.007, 0.015, 0.03, 0.06)
-    # From process to process: on GPUs one in five was some 7 % slower, from beginning to end. Between the trials
-    # of a search it would keep too much in doubt; it tells how far a trial's own figure is to be believed in the end.
+    # From process to process: on GPUs one in five was some 7 % slower. It tells how far a trial's own figure is to be
+    # believed in the end; during a search it would keep too much in doubt.
     PROCESSES: Final = 0.03
     # The resident set is another one in each process, by some per cent; what an allocator counts is not.
     PEAKS: Final = (0.003, 0.01)
     RESIDENT_SETS: Final = (0.03, 0.05)
-    # An answer has to fit in the process of its trial, and in those of a final. That these are four is a judgement:
-    # finals have from two to as many rounds as were asked for. The mean and the standard deviation of the highest of
-    # so many values of a standard normal distribution, for what is untried and for what has had its trial.
+    # An answer has to fit in the process of its trial, and in those of a final: four, by judgement. The mean and the
+    # standard deviation of the highest of so many values of a standard normal distribution, for what is untried and for
+    # what has had its trial.
     PROCESSES_OF_ANSWER: Final = 5
     HIGHEST_OF_ALL: Final = (1.163, 0.669)
     HIGHEST_OF_FINAL: Final = (1.029, 0.701)
-    # Simulating thousands takes long, so the plan table's way is held to some simulated peaks and tells of all others:
-    # sizes of its error.
+    # Sizes of the plan table's error where it is held to some simulated peaks and tells of all others.
     LIKENESS: Final = (0.01, 0.03)
     # Two settings that differ at all differ by this much.
     LEAST_SD: Final = 1e-4

@@ -24,7 +24,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Features:
-    """Of n configurations and k kinds of recompute; each (n,) unless it says otherwise.
+    """The features of n configurations and k kinds of recompute; each (n,) unless it says otherwise.
 
     What lies in layers that are recomputed anyway frees and costs nothing more; all of a cluster is taken to lie there.
 
@@ -32,12 +32,12 @@ class Features:
         scale: The batch size in units of the script's own.
         octaves: Its logarithm to the base of two.
         planned: 1 where an engine runs the model, 0 where it is left as it is.
-        compiled: 1 where a choice has another engine run it, which compiles it.
+        compiled: 1 where a choice has another engine compile the model.
         chosen: (n, c), for each value of each choice but the engine's own, the choice's doubt where it is made so.
-        saved_bytes: (n, k), what each kind frees, taken by itself.
-        freed_bytes: What all kinds free together, considering overlap and room.
+        saved_bytes: (n, k), the bytes that each kind frees by itself.
+        freed_bytes: The bytes that all kinds free together, considering overlap and room.
         overlap_bytes: How far what they free may overlap.
-        room_bytes: What recomputing may need.
+        room_bytes: The bytes that recomputing may need.
         recompute_s: (n, k), seconds in a step, by the plan table.
         simulated_bytes: The peak by simulation; no number where there is none.
     """
@@ -62,10 +62,7 @@ class Features:
 
 
 def kept(compute: Callable[[Any, Features], _Result]) -> Callable[[Any, Features], _Result]:
-    """Keep what a method computed of features in its owner's ``_kept``, as long as that lives.
-
-    Features never change, so the same object gives the same result. Callers must not change a result either.
-    """
+    """Keep a method's result for features in its owner's ``_kept``; neither features nor results may change."""
 
     @functools.wraps(compute)
     def again(owner: Any, features: Features) -> _Result:
@@ -93,8 +90,9 @@ class Featuring:
     """Makes features of a space's configurations.
 
     Attributes:
-        stashed_bytes: Activations at the script's own batch size: the engine's figure, or what the plan table frees;
-            one byte where nothing is known of them, which ``knows_stashed`` tells.
+        stashed_bytes: Saved activations at the script's own batch size, by the engine or by the plan table; one byte
+            where nothing is known of them.
+        knows_stashed: Whether something is known of them.
     """
 
     def __init__(self, space: Space, facts: Facts, step_time_s: float) -> None:
@@ -126,7 +124,7 @@ class Featuring:
         self._is_apart[len(space.counts) :] = True
 
     def of(self, configurations: Sequence[Configuration]) -> Features:
-        """Features of configurations that have a point in the space; sizes and counts need not be its own."""
+        """Return features of configurations that have a point in the space; sizes and counts need not be its own."""
         names = list(self._space.parameters)
         values = np.zeros((len(configurations), len(names)), dtype=np.int64)
         for row, configuration in enumerate(configurations):
@@ -137,7 +135,7 @@ class Featuring:
         return self.of_values(values, np.array(planned, dtype=float))
 
     def of_values(self, values: npt.NDArray[np.int64], planned: Array | None = None) -> Features:
-        """Features of parameter values (n, parameters), in the order of the space's parameters."""
+        """Return features of values (n, parameters), in the order of the space's parameters."""
         names = list(self._space.parameters)
         frequencies = [self._space.rows[name].frequency for name in self._space.counts]
         columns = [names.index(name) for name in self._space.counts]
@@ -209,7 +207,7 @@ class Featuring:
         return np.array(columns, dtype=float).reshape(len(columns), len(values)).T
 
     def _covered(self, shares: Array) -> Array:
-        """The share of the other clusters that lies in recomputed layers, (n,), of the shares of layers recomputed.
+        """Return the share of the other clusters that lies in recomputed layers, (n,).
 
         Two kinds of layers that together hold no more than there is stand side by side, as encoder and decoder do, and
         each covers its part. Others are taken to lie within each other.

@@ -37,11 +37,11 @@ _LEAST_LEFT, _MOST_LEFT, _MOST_NOISE = 0.02, 0.999, 1e6
 
 @dataclass(frozen=True)
 class Part:
-    """An error that configurations share, the more of it the nearer they lie to each other on a line.
+    """An error that configurations share the more the nearer they lie to each other on a line.
 
     Attributes:
         sd: (n,), its standard deviations.
-        places: (n,), where on the line they lie; None for what is peculiar to each, which nobody shares.
+        places: (n,), where on the line they lie; None for what is peculiar to each.
         length: The distance at which they share half of it, about; 0 where only the same place shares it.
     """
 
@@ -57,10 +57,10 @@ class Prior(Protocol):
         """Return what is expected, (n,)."""
 
     def directions(self, features: Features) -> Array:
-        """``h``: ways in which all of it may be off at once, each with the size of one standard deviation, (n, d)."""
+        """Return ``h``: ways in which all of it may be off at once, as one standard deviation each, (n, d)."""
 
     def parts(self, features: Features) -> Sequence[Part]:
-        """The parts of ``r``, as many and in the same order whatever the features."""
+        """Return the parts of ``r``, as many and in the same order whatever the features."""
 
 
 class GaussianProcess:
@@ -89,7 +89,7 @@ class GaussianProcess:
         self._features = features
         self._kept: dict[Any, Any] = {}
         bounds = np.zeros(len(values), dtype=bool) if is_bound is None else np.array(is_bound, dtype=bool)
-        self._prior, self.noise = self._likeliest(priors, noises, features, values, bounds)
+        self._prior, self.noise = _likeliest(priors, noises, features, values, bounds)
         self._values, self._noise_variance = values.copy(), (self.noise * np.abs(values)) ** 2
         self._own = _own(self._prior, features)
         self._fit()
@@ -97,27 +97,24 @@ class GaussianProcess:
             self._raise(np.flatnonzero(bounds), values)
 
     def mean(self, features: Features) -> Array:
-        """Expect these values at ``X*``, (m,): sections 2.2 and 2.7."""
+        """Return the expected values at ``X*``, (m,): sections 2.2 and 2.7."""
         return np.asarray(self._prior.mean(features) + self._across(features) @ self._weights)
 
     def variance(self, features: Features) -> Array:
-        """Return how uncertain the true values at ``X*`` are, noise not included, (m,): section 2.2."""
+        """Return the variance of the true values at ``X*``, without noise, (m,): section 2.2."""
         prior = (self._prior.directions(features) ** 2).sum(axis=1)
         prior += sum(part.sd**2 for part in self._prior.parts(features))
         solved = self._solved(features)
         return np.asarray(np.maximum(prior - (solved**2).sum(axis=0), _JITTER * prior))
 
     def covariance(self, features: Features, others: Features) -> Array:
-        """Return how the errors of some and of others go together, (m, others): section 2.2.
-
-        What is peculiar to each is left out, on the diagonal too.
-        """
+        """Return the covariance of errors, (m, others), without what is peculiar to each: section 2.2."""
         solved, others_solved = map(self._solved, (features, others))
-        return np.asarray(self._covariance(features, others) - solved.T @ others_solved.copy())
+        return np.asarray(_covariance(self._prior, features, others) - solved.T @ others_solved.copy())
 
     def _fit(self) -> None:
         """Find ``L``, and the weights ``K^-1 (y - mean(X))``, (n,)."""
-        covariance = self._covariance(self._features, self._features)
+        covariance = _covariance(self._prior, self._features, self._features)
         covariance[np.diag_indices_from(covariance)] += self._noise_variance + self._own
         self._factor = np.linalg.cholesky(covariance)
         errors = self._values - self._prior.mean(self._features)
@@ -127,10 +124,7 @@ class GaussianProcess:
         """Take each bounded value for what it is expected to be above its bound, as uncertain as that leaves it.
 
         One parallel round of expectation propagation (section 3.6; Minka 2001) whose likelihood is a step at the bound.
-
-        Args:
-            index: (bounds,), the places of the bounds in ``X``.
-            bounds: (n,), the bounds at those places.
+        ``index`` are the places of the bounds in ``X``; ``bounds`` (n,) has the bounds at those places.
         """
         from scipy.special import log_ndtr
 
@@ -153,38 +147,31 @@ class GaussianProcess:
 
     @kept
     def _across(self, features: Features) -> Array:
-        """``k(X*, X)``, (m, n)."""
-        return self._covariance(features, self._features)
+        """Return ``k(X*, X)``, (m, n)."""
+        return _covariance(self._prior, features, self._features)
 
     @kept
     def _solved(self, features: Features) -> Array:
-        """``L^-1 k(X, X*)``, (n, m); for what is asked once all is fitted."""
+        """Return ``L^-1 k(X, X*)``, (n, m), once all is fitted."""
         return np.linalg.solve(self._factor, self._across(features).T)
 
-    def _covariance(self, features: Features, others: Features) -> Array:
-        return _covariance(self._prior, features, others)
 
-    @staticmethod
-    def _likeliest(
-        priors: Sequence[Prior],
-        noises: Sequence[float],
-        features: Features,
-        values: Array,
-        bounds: npt.NDArray[np.bool_],
-    ) -> tuple[Prior, float]:
-        """The prior and the noise under which what was measured is likeliest; later ones have to be more so."""
-        best, chosen = -math.inf, (priors[0], noises[0])
-        for (rank, prior), (place, noise) in itertools.product(enumerate(priors), enumerate(noises)):
-            if len(values) < Evidence.FEWEST and rank + place:
-                continue
-            score = _likelihood(prior, noise, features, values, bounds) - Evidence.PENALTY * rank - math.log(1 + place)
-            if score > best:
-                best, chosen = score, (prior, noise)
-        return chosen
+def _likeliest(
+    priors: Sequence[Prior], noises: Sequence[float], features: Features, values: Array, bounds: npt.NDArray[np.bool_]
+) -> tuple[Prior, float]:
+    """Return the prior and the noise under which the values are likeliest; later ones have to be more so."""
+    best, chosen = -math.inf, (priors[0], noises[0])
+    for (rank, prior), (place, noise) in itertools.product(enumerate(priors), enumerate(noises)):
+        if len(values) < Evidence.FEWEST and rank + place:
+            continue
+        score = _likelihood(prior, noise, features, values, bounds) - Evidence.PENALTY * rank - math.log(1 + place)
+        if score > best:
+            best, chosen = score, (prior, noise)
+    return chosen
 
 
 def _likelihood(prior: Prior, noise: float, features: Features, values: Array, bounds: npt.NDArray[np.bool_]) -> float:
-    """The logarithm, up to a constant, of how likely what was measured is (section 2.3), each bound by itself."""
+    """Return the log-likelihood of the values up to a constant (section 2.3), each bound by itself."""
     covariance = _covariance(prior, features, features)
     covariance[np.diag_indices_from(covariance)] += (noise * values) ** 2 + _own(prior, features)
     exact, bounded = np.flatnonzero(~bounds), np.flatnonzero(bounds)
@@ -202,7 +189,7 @@ def _likelihood(prior: Prior, noise: float, features: Features, values: Array, b
 
 
 def _covariance(prior: Prior, features: Features, others: Features) -> Array:
-    """``k``, (n, m), without what is peculiar to each."""
+    """Return ``k``, (n, m), without what is peculiar to each."""
     # A copy: NumPy rounds the product of an array with its own transpose in another way.
     covariance = prior.directions(features) @ prior.directions(others).copy().T
     for part, other in zip(prior.parts(features), prior.parts(others), strict=True):
@@ -212,16 +199,15 @@ def _covariance(prior: Prior, features: Features, others: Features) -> Array:
 
 
 def _own(prior: Prior, features: Features) -> Array:
-    """The variance that is peculiar to each, (n,), with a little more, so that none is known exactly."""
+    """Return the variance that is peculiar to each, (n,), with a little more, so that none is known exactly."""
     own = sum(part.sd**2 for part in prior.parts(features) if part.places is None)
     return np.asarray(own + _JITTER * prior.mean(features) ** 2)
 
 
 def matern(one: Array, other: Array, length: float) -> Array:
-    """Return the Matérn covariance of smoothness 3/2, between 0 and 1, (n, m) (section 4.2.1).
+    """Return the Matérn covariance of smoothness 3/2 of places (n,) and (m,) on a line, (n, m) (section 4.2.1).
 
-    It tells how alike places (n,) and (m,) on a line are: by half, about, at the distance ``length``. With 0 only the
-    same place is.
+    It is about a half at the distance ``length``; with a length of 0, it is 1 at the same place and 0 elsewhere.
     """
     if length == 0:
         return np.asarray(one[:, None] == other[None, :], dtype=float)

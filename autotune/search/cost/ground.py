@@ -1,4 +1,4 @@
-"""The ground of a study, which does not change: all that its cost model and its search go by, beside the trials."""
+"""The ground of a study: all that its cost model and its search go by beside the trials; it does not change."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Predictions:
     """A script's simulations, each made once; none where its facts cannot be simulated.
 
     Attributes:
-        works: Whether the configurations of the space can be simulated, going by some from all over it.
-        indices: The candidates simulated so far, in that order: a set with an order, as keys.
+        works: Whether some configurations from all over the space can be simulated.
+        indices: The candidates simulated so far, in that order, as keys.
     """
 
     def __init__(self, facts: Facts, space: Space, candidates: Candidates) -> None:
@@ -47,7 +47,7 @@ class Predictions:
         return self._known[planned]
 
     def at(self, index: int) -> float | None:
-        """The same of a candidate."""
+        """Do the same for a candidate."""
         self.indices[index] = None
         return self.of(self._candidates.configuration(index))
 
@@ -66,10 +66,7 @@ class Ground:
         self._features: dict[float, tuple[Featuring, Features]] = {}
 
     def features(self, step_time_s: float) -> tuple[Featuring, Features]:
-        """Return what makes features, and those of all candidates, where a step of the script takes so long.
-
-        They are kept until it is another one: making them takes a while.
-        """
+        """Return what makes features, and those of all candidates; both are kept until the step time changes."""
         if step_time_s not in self._features:
             featuring = Featuring(self.space, self.facts, step_time_s)
             self._features = {step_time_s: (featuring, featuring.of_values(self.candidates.values))}

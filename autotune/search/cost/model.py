@@ -1,15 +1,16 @@
 """The cost model: memory and speed of every candidate, learnt from every trial, failed ones included.
 
-Step times are a Gaussian process in seconds, peaks another one in bytes (``peaks.py``). What is asked of the first is
-samples/s, as logarithms: their errors are those of step times, as shares. ``n`` is the number of candidates.
+Step times are a Gaussian process in seconds, peaks another one in bytes (``peaks.py``). Logarithms of samples/s have
+the errors of step times, as shares. ``n`` is the number of candidates.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -25,28 +26,12 @@ from .peaks import Peaks
 from .priors import StepTimePrior
 
 
-@dataclass(frozen=True)
-class Expected:
-    """The expected peak and speed of a configuration; None where nothing is known yet.
-
-    Standard deviations are shares: ``peak_sd`` of the peak, ``step_sd`` of the seconds of a step.
-    """
-
-    peak_bytes: float | None
-    samples_per_s: float | None
-    peak_sd: float | None = None
-    step_sd: float | None = None
-
-
 class CostModel:
     """A model of the memory and speed of all candidates, learnt from the trials so far.
 
     Attributes:
-        is_calibrated: Whether a peak was measured; without, figures order configurations and mean nothing else.
-        limit_bytes, run_limit_bytes: The highest peaks allowed of an answer, and of runs; the first is no more than the
-            second.
-        own_log_rate: The logarithm of the samples/s of the script's own setting, memory aside, before any trial is
-            compared with it.
+        limit_bytes, run_limit_bytes: The highest peaks allowed of an answer and of runs.
+        own_log_rate: The logarithm of the samples/s of the script's own setting, memory aside.
         noise: The spread of measured speeds, as a share.
         ruled_out: (n,), which candidates need no less memory than what turned out not to fit.
     """
@@ -61,12 +46,9 @@ class CostModel:
         self._own = own = [one for one in timed if self._is_own(one.configuration)]
         step_s = self._step_s(own or timed, ground.facts)
         self._featuring, self._all = features = ground.features(step_s)
-        prior = StepTimePrior(
-            step_s,
-            unit_sd=StepTime.UNIT_SD if own else StepTime.UNIT_OF_OTHER_ENGINE_SD,
-            table_sd=PlanTable.FUSED_TIMES_SD if ENGINES[space.engine].fuses else PlanTable.TIMES_SD,
-        )
-        self._priors = [replace(prior, roughness=roughness) for roughness in StepTime.ROUGHNESSES]
+        unit_sd = StepTime.UNIT_SD if own else StepTime.UNIT_OF_OTHER_ENGINE_SD
+        table_sd = PlanTable.FUSED_TIMES_SD if ENGINES[space.engine].fuses else PlanTable.TIMES_SD
+        self._priors = [StepTimePrior(step_s, unit_sd, table_sd, roughness) for roughness in StepTime.ROUGHNESSES]
         guess = self._timed(own)
         self._priors = [replace(prior, guess=guess) for prior in self._priors]
         self._times = self._timed(own)
@@ -85,7 +67,7 @@ class CostModel:
             if one.out_of_memory or not (one.feasible or one.fails or (one.peak_bytes or 0) > self.limit_bytes)
         ]
         sized = [one for one in scored if one.peak_bytes is not None and one not in bounded]
-        self.is_calibrated = bool(sized)
+        self._is_calibrated = bool(sized)
         bounded = [one for one in bounded if self._is_own(one.configuration)]
         self.peaks = Peaks(ground, features, sized, bounded)
         self.ruled_out = np.zeros(len(candidates), dtype=bool)
@@ -94,26 +76,22 @@ class CostModel:
                 self.ruled_out |= candidates.needing_no_less(one.configuration)
         self.own_log_rate = math.log((space.own_batch_size or 1) / step_s)
 
-    def expect(self, configurations: Sequence[Configuration]) -> list[Expected]:
-        """Say what is expected of configurations of the space."""
-        if not self.is_calibrated:
-            return [Expected(None, None)] * len(configurations)
-        peaks, peaks_sd = self.peaks.of(configurations)
-        mean, sd = self._log_rates(self._featuring.of(configurations))
-        found = zip(peaks.tolist(), mean.tolist(), (peaks_sd / peaks).tolist(), sd.tolist(), strict=True)
-        return [Expected(peak, math.exp(rate), peak_sd, rate_sd) for peak, rate, peak_sd, rate_sd in found]
+    def expected_bytes(self, configuration: Configuration) -> float | None:
+        """Return the peak that is expected of a configuration of the space; None before any was measured."""
+        peaks_bytes, _ = self.peaks.of([configuration])
+        return float(peaks_bytes[0]) if self._is_calibrated else None
 
     def figures_of(self, trials: Sequence[Observation], *, of_any_process: bool = False) -> tuple[Array, Array]:
-        """The logarithms of samples/s, and the peaks in bytes, of measured trials, each (trials,).
+        """Return the expected logarithms of samples/s, and peaks in bytes, of measured trials, each (trials,).
 
-        Going by all trials, not by each one's noise; those of another engine are as they were measured. Speeds
-        ``of_any_process`` are held less to each trial's own: it is of one process, and others are faster or slower.
+        Trials of another engine are as they were measured. Speeds ``of_any_process`` count each trial as one process,
+        and others are faster or slower.
         """
         rates = np.log([one.samples_per_s for one in trials])
         peaks_bytes = np.array([one.peak_bytes for one in trials], dtype=float)
         own = np.array([self._is_own(one.configuration) for one in trials], dtype=bool)
         if own.any():
-            configurations = [one.configuration for one in trials if self._is_own(one.configuration)]
+            configurations = [one.configuration for one in itertools.compress(trials, own)]
             features = self._featuring.of(configurations)
             times = self._timed(self._own, noises=(Noise.PROCESSES,)) if of_any_process else self._times
             rates[own] = np.log(self._batches(features) / self._seconds(features, times))
@@ -121,10 +99,9 @@ class CostModel:
         return rates, peaks_bytes
 
     def log_rates(self, beside: Observation | None = None) -> tuple[Array, Array]:
-        """Return what logarithm of samples/s is expected of each candidate, (n,), and how uncertain it is, (n,).
+        """Return the logarithm of samples/s expected of each candidate, (n,), and its uncertainty, (n,).
 
-        Beside another trial it is the difference that is uncertain: what would make both faster says nothing about
-        which is.
+        Beside another trial it is that of the difference: what would make both faster does not count.
         """
         mean, sd = self._log_rates(self._all)
         place = self.place_of(beside)
@@ -137,40 +114,33 @@ class CostModel:
         return mean, sd
 
     def fits(self) -> Array:
-        """Return how likely each candidate stays within what an answer may peak at in its trial, (n,)."""
+        """Return the chance that each candidate fits an answer's limit in its trial, (n,)."""
         mean, sd = self.peaks.of_all()
         return self._within(mean, np.hypot(sd, self.peaks.noise * mean)) * ~self.ruled_out
 
     def always_fits(self) -> Array:
-        """Return how likely each candidate does so in every process that an answer is measured in, (n,)."""
+        """Return the chance that each candidate fits in every process that an answer is measured in, (n,)."""
         if not self.peaks.scatter:
             return self.fits()
         return self._within(*self._highest(*self.peaks.of_all(), Noise.HIGHEST_OF_ALL)) * ~self.ruled_out
 
     def fits_again(self, trials: Sequence[Observation]) -> Array:
-        """Return how likely measured trials that fitted fit in every process of a final, (trials,).
+        """Return the chance that measured trials that fitted fit in every process of a final, (trials,).
 
         1 where peaks do not scatter, for the script as it stands, and for another engine, of which nothing is expected.
         """
-        chances = np.ones(len(trials))
-        asked = [
-            number
-            for number, one in enumerate(trials)
-            if self._is_own(one.configuration) and one.configuration.key != self._space.baseline.key
-        ]
-        if asked and self.peaks.scatter:
-            figures = self.peaks.of([trials[number].configuration for number in asked])
+        chances, baseline = np.ones(len(trials)), self._space.baseline
+        configurations = [one.configuration for one in trials]
+        asked = [self._is_own(one) and one.key != baseline.key for one in configurations]
+        if any(asked) and self.peaks.scatter:
+            figures = self.peaks.of(list(itertools.compress(configurations, asked)))
             chances[asked] = self._within(*self._highest(*figures, Noise.HIGHEST_OF_FINAL))
         return chances
 
     def drawn(
         self, indices: Indices, beside: Sequence[int], count: int, chance: np.random.Generator
     ) -> tuple[Array, Array]:
-        """Draw what may be true of some candidates, and of others that these are held against, together.
-
-        Returns:
-            Logarithms of samples/s and peaks in bytes, each (count, candidates), those beside last.
-        """
+        """Draw together logarithms of samples/s and peaks in bytes, each (count, candidates), those ``beside`` last."""
         together = np.array([*indices, *beside], dtype=np.intp)
         features = self._all[together]
         seconds = self._seconds(features)
@@ -178,15 +148,15 @@ class CostModel:
         # What is peculiar to one of those that all are held against shifts all.
         for place in range(len(indices), len(together)):
             covariance[place, place] = self._times.variance(features[place : place + 1])[0]
-        # Drawn as seconds: where steps hardly grow with the batch size, large batches may be many times as fast as is
-        # thought, and errors of logarithms do not reach so far.
+        # Drawn as seconds: where steps hardly grow with the batch size, large batches may be many times as fast as
+        # expected, and errors of logarithms do not reach so far.
         drawn_s = np.maximum(seconds + _correlated(covariance, count, chance), StepTime.LEAST * seconds)
         rates = np.log(self._batches(features)) - np.log(drawn_s)
         peaks, covariance = self.peaks.together(together)
         return rates, peaks + _correlated(covariance, count, chance)
 
     def place_of(self, trial: Observation | None) -> int | None:
-        """The place of a trial among the candidates; None where it is none of them."""
+        """Return the place of a trial among the candidates; None where it is none of them."""
         return None if trial is None else self._candidates.index(trial.configuration)
 
     def in_order(self, configurations: Sequence[Configuration]) -> tuple[Configuration, ...]:
@@ -198,7 +168,7 @@ class CostModel:
         return tuple(configurations[number] for number in order)
 
     def _highest(self, peaks: Array, sd: Array, highest: tuple[float, float]) -> tuple[Array, Array]:
-        """Return what is expected of the highest peak of several processes, and how uncertain that is."""
+        """Return the expected highest peak of several processes, and its standard deviation."""
         scatter = self.peaks.scatter * peaks
         return peaks + highest[0] * scatter, np.hypot(sd, highest[1] * scatter)
 
@@ -214,7 +184,7 @@ class CostModel:
         return float(configuration.batch_size or 1)
 
     def _step_s(self, timed: Sequence[Observation], facts: Facts) -> float:
-        """Seconds of a step at the script's own batch size, without plans, as near as that was measured."""
+        """Return the seconds of a step at the script's own batch size, without plans, as near as was measured."""
         engines = {self._space.engine, *PLAIN_ENGINES}
         plain = [one for one in timed if not one.configuration.recomputed and one.configuration.engine in engines]
         baseline = [one for one in plain if self._space.scale(one.configuration) == 1.0]
@@ -226,28 +196,25 @@ class CostModel:
         return StepTime.STEPS_PER_RECOMPUTE * sum(row.recompute_time_s for row in facts.clusters) or 1.0
 
     def _timed(self, own: Sequence[Observation], noises: Sequence[float] = Noise.STEP_TIMES) -> GaussianProcess:
-        """Return what step times follow, in seconds, from those of trials."""
         times_s = np.array([self._batch(one.configuration) / one.samples_per_s for one in own])
-        return GaussianProcess(
-            self._priors, self._featuring.of([one.configuration for one in own]), times_s, noises=noises
-        )
+        features = self._featuring.of([one.configuration for one in own])
+        return GaussianProcess(self._priors, features, times_s, noises=noises)
 
     def _log_rates(self, features: Features) -> tuple[Array, Array]:
-        """Logarithms of samples/s, and their standard deviations, each (features,)."""
+        """Return the logarithms of samples/s, and their standard deviations, each (features,)."""
         seconds = self._seconds(features)
         return np.log(self._batches(features)) - np.log(seconds), np.sqrt(self._times.variance(features)) / seconds
 
     def _batches(self, features: Features) -> Array:
-        """Batch sizes, (features,)."""
         return features.scale * (self._space.own_batch_size or 1)
 
     def _seconds(self, features: Features, times: GaussianProcess | None = None) -> Array:
-        """Expected seconds of a step, (features,), by all that is known or by other ``times``."""
+        """Return the expected seconds of a step, (features,), by all that is known or by other ``times``."""
         return np.maximum((times or self._times).mean(features), StepTime.LEAST_GUESS * self._priors[0].mean(features))
 
 
 def _correlated(covariance: Array, count: int, chance: np.random.Generator) -> Array:
-    """Draw Gaussian errors with a covariance (k, k), (count, k): by its eigenvectors, as it may be singular."""
+    """Draw Gaussian errors (count, k) of a covariance (k, k), by its eigenvectors, as it may be singular."""
     values, vectors = np.linalg.eigh(covariance)
     drawn = chance.standard_normal((count, len(values))) * np.sqrt(np.maximum(values, 0.0))
     return np.asarray(drawn @ vectors.T)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -68,16 +68,15 @@ class Peaks:
     def _priors(
         self, facts: Facts, unit_bytes: float, simulated: float | None, is_resident: bool, fuses: bool
     ) -> tuple[PeakPrior, PeakPrior | SimulatedPeakPrior]:
-        """Return the prior by the plan table, and the one to go by: the same, or the prior by simulation."""
+        """Return the prior by the plan table, and the one to go by, which is by simulation where that works."""
         listed = self._featuring.knows_stashed
         stashed_bytes = self._featuring.stashed_bytes if listed else TabledPeak.UNLISTED * unit_bytes
         resident, beyond_bytes = None, 0.0
         if is_resident:
             held_bytes = stashed_bytes if simulated is None else simulated
             # What the resident set is between steps.
-            still_bytes = min(
-                (row.allocated for row in facts.memory_matrix if row.phase == "pre_forward"), default=None
-            )
+            between = [row.allocated for row in facts.memory_matrix if row.phase == "pre_forward"]
+            still_bytes = min(between, default=None)
             if fuses and listed and still_bytes is not None:
                 unit_bytes = still_bytes + held_bytes  # what the script's own step holds says nothing of that
             step_bytes = 0.0 if still_bytes is None else unit_bytes - still_bytes
@@ -90,16 +89,16 @@ class Peaks:
         return rough, SimulatedPeakPrior(unit_bytes, simulated, resident=resident, fuses=fuses)
 
     def of(self, configurations: Sequence[Configuration]) -> tuple[Array, Array]:
-        """Return what is expected of configurations, and how uncertain that is, in bytes."""
+        """Return the expected peaks of configurations, and their standard deviations, in bytes."""
         features = self._features(configurations)
         return self._process.mean(features), np.sqrt(self._process.variance(features))
 
     def of_all(self) -> tuple[Array, Array]:
-        """The same of each candidate."""
+        """Return the same for all candidates."""
         return self._mean, self._sd
 
     def together(self, indices: Indices) -> tuple[Array, Array]:
-        """Of some candidates, simulated now, what is expected (n,) and how the errors go together (n, n)."""
+        """Simulate some candidates; return their expected peaks (n,), and the covariance of the errors (n, n)."""
         features = self._at(indices)
         mean, covariance = self._process.mean(features), self._process.covariance(features, features)
         self._mean[indices], self._sd[indices] = mean, np.sqrt(np.maximum(np.diag(covariance), 0.0))
@@ -107,15 +106,16 @@ class Peaks:
 
     def _features(self, configurations: Sequence[Configuration]) -> Features:
         features = self._featuring.of(configurations)
-        if not self._simulates:
-            return features
-        return replace(features, simulated_bytes=_numbers([self._predictions.of(one) for one in configurations]))
+        return self._with(features, (self._predictions.of(one) for one in configurations))
 
     def _at(self, indices: Indices) -> Features:
-        features = self._all[indices]
+        return self._with(self._all[indices], (self._predictions.at(int(index)) for index in indices))
+
+    def _with(self, features: Features, simulated: Iterable[float | None]) -> Features:
         if not self._simulates:
             return features
-        return replace(features, simulated_bytes=_numbers([self._predictions.at(int(index)) for index in indices]))
+        known = [np.nan if value is None else value for value in simulated]
+        return replace(features, simulated_bytes=np.array(known, dtype=float))
 
     def _likened(self, rough: PeakPrior) -> tuple[Array, Array]:
         known = np.array([*self._predictions.indices], dtype=np.intp)
@@ -126,7 +126,3 @@ class Peaks:
         sd = np.sqrt(likened.variance(self._all) + np.median(variance))
         mean[known], sd[known] = exact, np.sqrt(variance)
         return mean, sd
-
-
-def _numbers(values: Sequence[float | None]) -> Array:
-    return np.array([np.nan if value is None else value for value in values], dtype=float)

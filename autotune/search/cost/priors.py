@@ -2,10 +2,8 @@
 
 Memory: what simulation says, with an offset and a slope; without it a fixed part and a part per sample, less what the
 plans free. Step time: a fixed part, a part per sample and what is recomputed. Neither holds exactly: kernels change
-with the batch size.
-
-Below, n and m are numbers of configurations; every array is in seconds or in bytes, a covariance in their squares. What
-each number is, and how it is known, stands in ``beliefs``.
+with the batch size. Arrays are in seconds or in bytes, n is the number of configurations, and ``beliefs`` has the
+numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class StepTimePrior:
         unit_sd: How far off that is, as a share.
         table_sd: How far the plan table's times are off, all of them together, as a share.
         roughness: How far speed leaves the straight line over batch sizes; 1 is usual.
-        guess: What steps take going by a first fit; errors that are shares of a step are shares of that.
+        guess: A first fit of the step times, which errors of a step are shares of.
     """
 
     step_time_s: float
@@ -45,12 +43,13 @@ class StepTimePrior:
 
     @kept
     def mean(self, features: Features) -> Array:
-        """Expect these seconds, (n,)."""
-        return np.asarray(self._plain(features) + features.recompute_s.sum(axis=1))
+        """Return the expected seconds, (n,)."""
+        plain_s = self.step_time_s * (StepTime.FIXED + (1 - StepTime.FIXED) * features.scale)
+        return np.asarray(plain_s + features.recompute_s.sum(axis=1))
 
     @kept
     def directions(self, features: Features) -> Array:
-        """Of the fixed part, the unit, the engine and its choices, and what is recomputed, in seconds, (n, d)."""
+        """Return the errors of the fixed part, the unit, the engine and its choices, and recomputing, (n, d)."""
         unit, mean = self.step_time_s, self.mean(features)
         recomputed = features.recompute_s.sum(axis=1)
         return np.column_stack(
@@ -67,7 +66,7 @@ class StepTimePrior:
 
     @kept
     def parts(self, features: Features) -> list[Part]:
-        """Of the curve over batch sizes, of each of them, and of each configuration."""
+        """Return the errors of the curve over batch sizes, of each of them, and of each configuration."""
         size, recomputed = self._size(features), features.recompute_s.sum(axis=1)
         return [
             Part(self.roughness * StepTime.CURVE_SD * size, features.octaves, StepTime.CURVE_OCTAVES),
@@ -78,25 +77,20 @@ class StepTimePrior:
 
     @kept
     def _size(self, features: Features) -> Array:
-        """The seconds that errors are shares of, (n,)."""
+        """Return the seconds that errors are shares of, (n,)."""
         mean = self.mean(features)
         return mean if self.guess is None else np.maximum(self.guess.mean(features), StepTime.LEAST_GUESS * mean)
-
-    def _plain(self, features: Features) -> Array:
-        """Seconds without any recompute, (n,)."""
-        return self.step_time_s * (StepTime.FIXED + (1 - StepTime.FIXED) * features.scale)
 
 
 @dataclass(frozen=True)
 class Resident:
     """The difference of a process's resident set, which is the peak on CPU, from what is held in it.
 
-    An engine traces and compiles in the process, and its code and graphs stay there, whatever the script is like. The
-    heap has gaps, which grow with the batch size and with what comes and goes.
+    An engine's code and graphs stay in the process, and the heap has gaps, which grow with the batch size.
 
     Args:
-        beyond_bytes: What a step of the script's own batch size adds to the set beyond what is known to be held. That
-            is gaps, and what the script keeps longer than an engine does. It grows with the batch size.
+        beyond_bytes: What a step of the script's own batch size adds beyond what is known to be held: gaps, and what
+            the script keeps longer than an engine does.
         fuses: The engine generates code, whose tools stay in the process too.
     """
 
@@ -104,16 +98,16 @@ class Resident:
     fuses: bool = False
 
     def mean(self, features: Features) -> Array:
-        """Return what is in it besides, in bytes more than at the script's own batch size."""
+        """Return the difference in bytes, above that at the script's own batch size."""
         compiles = self.fuses | (features.compiled > 0)
         engine_bytes = np.where(compiles, EngineEffect.COMPILER_RESIDENT_BYTES, EngineEffect.RESIDENT_BYTES)
         return np.asarray(engine_bytes * features.planned + self._beyond(features))
 
     def directions(self, features: Features, growing_bytes: Array) -> list[Array]:
-        """The engine, what is beyond, how fast what is held makes it grow, and what plans free, each (n,)."""
+        """Return the errors of the engine, of what is beyond, of the growth, and of what plans free, each (n,)."""
+        engine_sd = EngineEffect.COMPILER_RESIDENT_SD_BYTES if self.fuses else EngineEffect.RESIDENT_SD_BYTES
         return [
-            (EngineEffect.COMPILER_RESIDENT_SD_BYTES if self.fuses else EngineEffect.RESIDENT_SD_BYTES)
-            * features.planned,
+            engine_sd * features.planned,
             ResidentSet.BEYOND_SD * self._beyond(features),
             ResidentSet.SLOPE_SD * growing_bytes,
             ResidentSet.FREED_SD * features.freed_bytes,
@@ -125,13 +119,13 @@ class Resident:
 
 @dataclass(frozen=True)
 class PeakPrior:
-    """Bytes at the highest point of a training step.
+    """Bytes at the highest point of a training step, by the plan table.
 
     Args:
         peak_bytes: The peak at the script's own batch size, without plans.
-        stashed_bytes: Activations there.
-        beyond_bytes: What is held there besides activations and what no batch size changes: gradients of activations,
-            workspaces, what an allocator keeps; 0 where nobody told the two apart.
+        stashed_bytes: Saved activations there.
+        beyond_bytes: Held there besides activations and what no batch size changes: gradients of activations,
+            workspaces, what an allocator keeps; 0 where that is unknown.
         doubt: How far all of it may be off; 1 is usual.
         resident: How the resident set leaves all this; None where peaks are an allocator's.
     """
@@ -143,14 +137,14 @@ class PeakPrior:
     resident: Resident | None = None
 
     def mean(self, features: Features) -> Array:
-        """Expect this."""
+        """Return the expected bytes, (n,)."""
         stashed = min(self.stashed_bytes, TabledPeak.MOST_STASHED * self.peak_bytes)
         own = self.peak_bytes - stashed + stashed * features.scale - self._freed(features)
         own += TabledPeak.BEYOND * self.beyond_bytes * (features.scale - 1)
         return own if self.resident is None else own + self.resident.mean(features)
 
     def directions(self, features: Features) -> Array:
-        """The fixed part, the part per sample, what plans free, the room they take, the engine and its choices."""
+        """Return the errors of the fixed part, the part per sample, of plans, of the engine and its choices."""
         stashed = self.stashed_bytes * features.scale
         kept = np.maximum(stashed - self._freed(features), 0.0)
         return self.doubt * np.column_stack(
@@ -172,7 +166,7 @@ class PeakPrior:
         )
 
     def parts(self, features: Features) -> list[Part]:
-        """Of a batch size, with plans and without, and of all that should need the same to the byte."""
+        """Return the errors of a batch size, with plans and without, and of all that should need the same bytes."""
         mean = self.mean(features)
         # An allocator keeps whole segments; a process's own memory has none.
         segment_bytes = TabledPeak.SEGMENT_SD_BYTES if self.resident is None else 0.0
@@ -188,14 +182,10 @@ class PeakPrior:
 
 @dataclass(frozen=True)
 class SimulatedPeakPrior:
-    """The same where simulation tells: a process holds more than the graph, and an allocator rounds up.
+    """The same by simulation: a process holds more than the graph, and an allocator rounds up.
 
-    Args:
-        peak_bytes: The peak at the script's own batch size, without plans.
-        simulated_bytes: What simulation has for it.
-        doubt: How far all of it may be off; 1 is usual.
-        resident: How the resident set leaves all this; None where peaks are an allocator's.
-        fuses: The engine fuses operators, which are simulated one by one.
+    ``simulated_bytes`` are those of ``peak_bytes``. ``fuses``: the engine fuses operators, which are simulated one by
+    one.
     """
 
     peak_bytes: float
@@ -205,12 +195,12 @@ class SimulatedPeakPrior:
     fuses: bool = False
 
     def mean(self, features: Features) -> Array:
-        """Expect this."""
+        """Return the expected bytes, (n,)."""
         own = self.peak_bytes - self.simulated_bytes + features.simulated_bytes
         return own if self.resident is None else own + self.resident.mean(features)
 
     def directions(self, features: Features) -> Array:
-        """The offset, the slope, the engine and its choices."""
+        """Return the errors of the offset, the slope, the engine and its choices."""
         return self.doubt * np.column_stack(
             [
                 np.full(len(features), SimulatedPeak.OFFSET_SD * self.peak_bytes),
@@ -223,7 +213,7 @@ class SimulatedPeakPrior:
         )
 
     def parts(self, features: Features) -> list[Part]:
-        """Of what is simulated the same to the byte, of a batch size, and of fusing: by what a step has left."""
+        """Return the errors of what is simulated the same, of a batch size, and of fusing by what a step has left."""
         mean, plain = self.mean(features), self.simulated_bytes * features.scale
         size_sd = 0.0 if self.resident is None else ResidentSet.BATCH_SIZE_SD
         fused_sd = self.doubt * SimulatedPeak.FUSED_SD if self.fuses else 0.0

@@ -23,6 +23,7 @@ from autotune.verdict.decision import decide
 from autotune.verdict.finalists import finalists
 from autotune.verdict.rounds import next_round
 from autotune.verdict.sequential import FIRST_LOOK
+from tests.fakes.expected import expect
 
 from .table import Process, Table
 
@@ -247,14 +248,14 @@ class Replay:
 
     def _peak_error(self) -> float | None:
         compared = _sample(self.table)
-        expected = self._search._knowledge().model.expect(compared)
+        expected = expect(self._search._knowledge().model, compared)
         peaks = [self.table.entry(one).peak_memory_bytes for one in compared]
         return _median_error((one.peak_bytes, peak) for one, peak in zip(expected, peaks, strict=True))
 
     def _coverage(self, when: Literal["before", "after three", "at the stop"]) -> Coverage:
         compared = _sample(self.table)
         peaks, speeds = [], []
-        for one, which in zip(self._search._knowledge().model.expect(compared), compared, strict=True):
+        for one, which in zip(expect(self._search._knowledge().model, compared), compared, strict=True):
             peak, speed = self.table.entry(which).peak_memory_bytes, self.table.speed(which)
             if one.peak_bytes and one.samples_per_s and one.peak_sd and one.step_sd and peak:
                 peaks.append(abs(peak / one.peak_bytes - 1) / one.peak_sd)
@@ -265,7 +266,7 @@ class Replay:
 
     def _speed_error(self) -> float | None:
         compared = _sample(self.table)
-        expected = self._search._knowledge().model.expect(compared)
+        expected = expect(self._search._knowledge().model, compared)
         return _median_error(
             (one.samples_per_s, self.table.speed(which)) for one, which in zip(expected, compared, strict=True)
         )
