@@ -12,8 +12,8 @@ from ..records.study import Trial
 from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
 from .costs import Costs
 
-# A study's runs may pass its budget by this share, and are cut off then. Starting the program and writing the bundle
-# come on top; with both it should be no more than a tenth.
+# A study's runs may pass its budget by this share, and are cut off then. With the start of the program and the bundle
+# on top, it should be no more than a tenth.
 _SLACK = 0.05
 # What rounds and proof should cost is kept with so much to spare, as a share.
 _TO_SPARE = 0.1
@@ -23,7 +23,7 @@ _TO_SPARE = 0.1
 class Interruption:
     """Ctrl-C once sets ``finish``: nothing new is started. Twice sets ``cancel`` too: what runs is ended.
 
-    ``say``, while something paints the terminal, is what has it print a line; it must be safe in a signal's handler.
+    ``say`` prints a line while something paints the terminal; it must be safe in a signal's handler.
     """
 
     finish: threading.Event = field(default_factory=threading.Event)
@@ -94,9 +94,9 @@ class Budget:
         needed_s = self.costs.trial_s + (0.0 if in_run else self.costs.start_s)
         if self.for_search_s(finals_s) > needed_s:
             return None
-        if self._can_confirm(finals_s):
-            return SearchEnd("The rest of the time budget is kept for measuring the finalists again.", STOPPED_FOR_TIME)
-        return SearchEnd("The time left is too short for another run.", STOPPED_FOR_TIME)
+        kept = "The rest of the time budget is kept for measuring the finalists again."
+        reason = kept if self._can_confirm(finals_s) else "The time left is too short for another run."
+        return SearchEnd(reason, STOPPED_FOR_TIME)
 
     def for_search_s(self, finals_s: float) -> float:
         """Return how long the search may go on; nothing is kept for finals that there is no time for."""

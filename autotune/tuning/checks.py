@@ -48,7 +48,7 @@ def judge(
     target: Target = "script",
     wanted: Wanted = "described",
 ) -> Found:
-    """Give the facts, or the audit, or say why there are none.
+    """Return the facts, or the audit, or say why there are none.
 
     Raises:
         DiscoveryError: with the script's traceback or its last lines, the cause and what to do.
@@ -109,11 +109,11 @@ def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:
     )
     calibration = smaller.calibration
     if calibration is not None and not follows:
-        calibration = replace(
-            calibration, error=None, reason=f"the graphs are known at batch size {smaller.batch_size} only"
-        )
-    times = (tuple(round(scale * each) for each in graph.times_ns) for graph in smaller.graphs)
-    graphs = tuple(replace(graph, times_ns=own) for graph, own in zip(smaller.graphs, times, strict=True))
+        reason = f"the graphs are known at batch size {smaller.batch_size} only"
+        calibration = replace(calibration, error=None, reason=reason)
+    graphs = tuple(
+        replace(graph, times_ns=tuple(round(scale * each) for each in graph.times_ns)) for graph in smaller.graphs
+    )
     note = (
         f"described at batch size {smaller.batch_size}, since at the script's own that failed: "
         f"{first_line(failure.cause)}"
@@ -233,27 +233,29 @@ def _check_model(inference: InferenceFacts, limit_bytes: int, name: str) -> None
 
 MODEL_SUFFIX = ".onnx"
 
-_NOTEBOOK = ".ipynb"
-
 
 def check_script(path: Path, *, python: str) -> Path:
-    """Give the script's absolute path; UsageError if it is not there, is no file, or does not parse."""
+    """Return the script's absolute path; raise UsageError if it is not there, is no file, or does not parse."""
     mode = _mode(path)
     if mode is None:
         program = _program(path, python)
         if program is None:
-            raise UsageError(f"there is no script {str(path)!r}", hint=_instead_of(path))
+            hint = _near(path, ".py")
+            if not hint and Path(*path.name.split(".")).with_suffix(".py").exists():
+                hint = f"did you mean -m {path.name}?"
+            hint = hint or "give the path of a Python script, or -m and the name of a module"
+            raise UsageError(f"there is no script {str(path)!r}", hint=hint)
         if path.name.startswith("python"):
             raise UsageError(f"{path.name!r} is an interpreter", hint=f"leave it out: scripts are run with {python}")
         _check_parses(program, f"the program {str(program)!r} is not in Python", hint="give the script that it starts")
         return program
     if stat.S_ISDIR(mode):
-        hint = "give the script inside it, as in " + str(path / next(iter(_python_files(path)), "train.py"))
-        raise UsageError(f"{str(path)!r} is a folder", hint=hint)
+        example = path / next(iter(_files(path, ".py")), "train.py")
+        raise UsageError(f"{str(path)!r} is a folder", hint=f"give the script inside it, as in {example}")
     if not stat.S_ISREG(mode):
         # Each run reads it anew: a pipe would be empty by then, or keep us waiting for somebody who writes into it.
         raise UsageError(f"{str(path)!r} is no plain file", hint="give a Python script that lies on a disk")
-    if path.suffix == _NOTEBOOK:
+    if path.suffix == ".ipynb":
         notebook, script = (shell_word(as_operand(str(one))) for one in (path, path.with_suffix(".py")))
         raise UsageError(
             f"{str(path)!r} is a notebook, which Python does not run",
@@ -270,11 +272,10 @@ def check_script(path: Path, *, python: str) -> Path:
 
 
 def check_model(path: Path) -> Path:
-    """Give the absolute path of an ONNX model; UsageError if it is not there, or no file."""
+    """Return the absolute path of an ONNX model; raise UsageError if it is not there, or no file."""
     mode = _mode(path)
     if mode is None:
-        near = difflib.get_close_matches(path.name, _files(path.parent, MODEL_SUFFIX), n=1)
-        hint = f"did you mean {path.parent / near[0]}?" if near else "give the path of an ONNX model"
+        hint = _near(path, MODEL_SUFFIX) or "give the path of an ONNX model"
         raise UsageError(f"there is no model {str(path)!r}", hint=hint)
     if not stat.S_ISREG(mode):
         raise UsageError(f"{str(path)!r} is no plain file", hint="give an ONNX model that lies on a disk")
@@ -282,7 +283,7 @@ def check_model(path: Path) -> Path:
 
 
 def check_module(name: str, *, python: str) -> Path:
-    """Give the absolute path of the file that ``python -m name`` runs from this folder; UsageError if there is none."""
+    """Return the absolute path of what ``python -m name`` runs from this folder; raise UsageError if there is none."""
     if name.endswith(".py") or "/" in name:
         module = ".".join(Path(name.removesuffix(".py")).parts)
         raise UsageError(f"-m takes the name of a module, not a file: {name!r}", hint=f"did you mean -m {module}?")
@@ -303,9 +304,8 @@ def _mode(path: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise UsageError(
-            f"cannot read {str(path)!r}: {error.strerror}", hint="check its name and permissions"
-        ) from None
+        hint = "check its name and permissions"
+        raise UsageError(f"cannot read {str(path)!r}: {error.strerror}", hint=hint) from None
 
 
 def _check_parses(path: Path, refusal: str, *, hint: str) -> None:
@@ -334,17 +334,10 @@ def _program(name: Path, python: str) -> Path | None:
     return None if found is None else Path(os.path.abspath(found))  # noqa: PTH100
 
 
-def _instead_of(path: Path) -> str:
-    near = difflib.get_close_matches(path.name, _python_files(path.parent), n=1)
-    if near:
-        return f"did you mean {path.parent / near[0]}?"
-    if Path(*path.name.split(".")).with_suffix(".py").exists():
-        return f"did you mean -m {path.name}?"
-    return "give the path of a Python script, or -m and the name of a module"
-
-
-def _python_files(folder: Path) -> list[str]:
-    return _files(folder, ".py")
+def _near(path: Path, suffix: str) -> str:
+    """Return a hint that names the file beside it with the nearest name; empty without one."""
+    near = difflib.get_close_matches(path.name, _files(path.parent, suffix), n=1)
+    return f"did you mean {path.parent / near[0]}?" if near else ""
 
 
 def _files(folder: Path, suffix: str) -> list[str]:

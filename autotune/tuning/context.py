@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ..launch.port import Launcher, RunResult
+from ..launch.port import Event, Launcher, RunResult
 from ..launch.requests import can_fork, verify_request
 from ..machine.host import host_memory_limit
 from ..records.configuration import Configuration
@@ -205,10 +205,8 @@ class Context:
         result = run_first(launcher, self.study.spec, request, self.runs / name, cancel, self.watcher)
         outcome = result.outcomes[0]
         if outcome is not None and request.mode == "measure":
-            seconds = time.monotonic() - began
-            self.budget.costs.note_round(
-                configuration, outcome, seconds, may_fork=request.may_fork, is_fresh=not result.is_forked
-            )
+            costs, seconds, is_fresh = self.budget.costs, time.monotonic() - began, not result.is_forked
+            costs.note_round(configuration, outcome, seconds, may_fork=request.may_fork, is_fresh=is_fresh)
         return None if outcome and self.interruption.explains(outcome) else result
 
 
@@ -233,13 +231,12 @@ def run_first(
 ) -> RunResult:
     """Make a run on the first device of a study, in a folder of that name; ``watcher`` is told of its events."""
     device = devices_of(spec)[0]
-    return launcher.run(
-        request,
-        device=device,
-        on_event=lambda event: None if watcher is None else watcher.event(device, event),
-        cancel=cancel,
-        directory=unused(directory),
-    )
+
+    def on_event(event: Event) -> None:
+        if watcher is not None:
+            watcher.event(device, event)
+
+    return launcher.run(request, device=device, on_event=on_event, cancel=cancel, directory=unused(directory))
 
 
 def proof_request(spec: StudySpec, of: Facts | Stack, configuration: Configuration, verifying: Verifying) -> Request:

@@ -18,18 +18,15 @@ from ..records.run import Verifying
 from ..records.units import format_share
 
 Start = Callable[[str, Configuration, Verifying], RunResult | None]
-"""Makes a run in mode ``verify``: the name of its folder, what to run, and what to compare it with.
+"""Makes a run in mode ``verify``, from its folder's name, a configuration and the rules; None if interrupted."""
 
-None if it was interrupted."""
-
-# Of the largest gradient, say, where code keeps the script's casts: the order of sums is then all that is left to
-# rounding.
+# Bounds of differences, as shares of the largest value. Where code keeps the script's casts, only the order of sums
+# rounds, which depends on what is fused.
 _KEPT_CASTS = 1e-3
-# That order depends on what is fused as well. A model may be allowed more if the last bit of its parameters moves it as
-# much: so many times what that does.
+# A model may differ by so many times what changing the last bit of its parameters does.
 _TIMES_A_BIT = 3.0
-# The same where other kernels run, or code rounds as it is fused, half precision included. The wider one is for what
-# was shown with casts kept already. A mask drawn anew is far above.
+# Where other kernels run, or code rounds as it is fused, half precision included. The wider one is for what was shown
+# with casts kept already. A mask drawn anew is far above.
 _ROUNDING, _AS_FUSED = 0.02, 0.05
 
 # What a step computes. The state of the random generators is told beside it: the next step's masks follow from it.
@@ -41,9 +38,8 @@ def prove(
 ) -> Proof | None:
     """Compare a configuration with the script, and where they differ with the same engine and choices without plans.
 
-    None if it was interrupted before there was an answer. All runs have the configuration's batch size; the script's
-    own where the script or the engine needs more memory for the other than there is, because recomputing is what made
-    room for it.
+    All runs have the configuration's batch size, or the script's own where there is no memory for the former without
+    plans. Return None if interrupted before there was an answer.
     """
     try:
         try:
@@ -59,10 +55,10 @@ def prove(
 
 
 class _FailedError(Exception):
-    """A run did not do its steps, so there is nothing to compare."""
+    """A run failed before its steps were done."""
 
-    def __init__(self, what: str, outcome: Outcome | None) -> None:
-        cause = "it ended without a word" if outcome is None or isinstance(outcome, Measured) else outcome.cause
+    def __init__(self, what: str, outcome: Outcome) -> None:
+        cause = "it ended without a word" if isinstance(outcome, Measured) else outcome.cause
         super().__init__(f"{what} failed in the runs for it: {first_line(cause)}")
         self.for_memory = outcome is not None and outcome.for_memory
 
@@ -81,8 +77,11 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
     bound = _KEPT_CASTS if properties.keeps_casts else _ROUNDING
     if converts and properties.computes == "outputs":
         bound = max_error
+
+    def conclude(*runs: RunResult) -> Proof:
+        return _conclude(configuration, batch_size, bound, *runs)
+
     references: list[Path] = []
-    with_values: list[Path] = []
 
     def run(what: str, name: str, one: Configuration, *, is_reference: bool = False, **how: bool) -> RunResult:
         rules = Verifying(references=tuple(map(str, references)), is_reference=is_reference, **how)
@@ -90,21 +89,16 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
         if result is None:
             raise _InterruptedError
         if is_reference:
-            with_values.append(result.directory)
+            references.append(result.directory)
         if not result.compared:
             outcome = result.outcomes[0] or result.failure
             if outcome is None:
                 raise _InterruptedError
             raise _FailedError(what, outcome)
-        if is_reference:
-            references.append(result.directory)
         return result
 
     def exported(proof: Proof) -> Proof:
-        """The proof, held against what its code computes as it is exported where that may round in another way.
-
-        It is finished by now, and stands where this comparison does not come about.
-        """
+        """Add the comparison of the code as it is exported, where that may round in another way."""
         if not (proof.holds and proof.is_compiled and properties.keeps_casts):
             return proof
         try:
@@ -119,33 +113,30 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
         first = run("the script", "proof-script", script, is_reference=True)
         own = run("this setting", "proof-setting", planned, is_reference=True)
         if _is_repeated(_differences(own, 0)):
-            return exported(_conclude(configuration, planned.batch_size, bound, first, own))
+            return exported(conclude(first, own))
         if properties.computes == "outputs":
             again = run("the model", "proof-script-again", script)
-            return _conclude(configuration, planned.batch_size, bound, first, own, None, again)
+            return _conclude(configuration, batch_size, bound, first, own, again=again)
         unplanned = run("the engine without plans", "proof-engine", engine, is_reference=True)
         again = run("the script", "proof-script-again", script)
-        proof = _conclude(configuration, planned.batch_size, bound, first, own, unplanned, again)
+        proof = conclude(first, own, unplanned, again)
         if proof.answer == "inexact" and not proof.equal_to_engine:
             # Not to be blamed on the plans if the engine does not even repeat itself.
             repeated = run("the engine without plans", "proof-engine-again", engine)
-            if not _same(_differences(repeated, 2)):
-                difference = _told(_differences(repeated, 2))
-                return replace(
-                    proof,
-                    answer="unknown",
-                    statement=f"Not proven: two runs of the engine without plans differ themselves: {difference}.",
-                )
+            itself = _differences(repeated, 2)
+            if not _same(itself):
+                statement = f"Not proven: two runs of the engine without plans differ themselves: {_told(itself)}."
+                return replace(proof, answer="unknown", statement=statement)
             if proof.is_compiled and properties.keeps_casts and _only_within(proof.to_engine, _ROUNDING):
                 nudged = run("the engine without plans, nudged", "proof-engine-nudged", engine, is_nudged=True)
                 by_a_bit = _differences(nudged, 2)
                 bound = max(bound, _TIMES_A_BIT * _size(by_a_bit))
-                proof = _conclude(configuration, planned.batch_size, bound, first, own, unplanned, again)
+                proof = conclude(first, own, unplanned, again)
                 nudge = "The last bit of its parameters changed, the engine without plans differs from itself:"
                 proof = replace(proof, statement=f"{proof.statement} {nudge} {_told(by_a_bit)}.")
         return exported(proof)
     finally:
-        for directory in with_values:
+        for directory in references:
             for path in directory.glob("values-*"):
                 with suppress(OSError):
                     path.unlink()
@@ -160,14 +151,13 @@ def _conclude(
     unplanned: RunResult | None = None,
     again: RunResult | None = None,
 ) -> Proof:
-    """Return what the runs show; the last two are needed where the setting does not repeat the script."""
+    """Return what the runs show; the last two are there where the setting does not repeat the script."""
     runs = [one for one in (first, own, unplanned, again) if one is not None]
     steps = {one.steps for run in runs for one in run.compared}
     to_script = _differences(own, 0)
     itself = () if again is None else _differences(again, 0)
-    to_engine, engine_to_script = (
-        ((), ()) if unplanned is None else (_differences(unplanned, 1), _differences(unplanned, 0))
-    )
+    to_engine = () if unplanned is None else _differences(unplanned, 1)
+    engine_to_script = () if unplanned is None else _differences(unplanned, 0)
     key = ENGINES[configuration.engine].computes
     # Nothing but the model itself is there to hold outputs against.
     held = to_script if key == "outputs" else to_engine
@@ -206,13 +196,12 @@ def _conclude(
     where = f"the first {proof.steps} steps" + ("" if batch_size is None else f" at batch {batch_size}")
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
-    return replace(
-        proof, statement=" ".join([_sentence(proof, where, bound), *_about_sizes(proof), *_about_random(proof, itself)])
-    )
+    sentences = [_sentence(proof, where, bound), *_about_sizes(proof), *_about_random(proof, itself)]
+    return replace(proof, statement=" ".join(sentences))
 
 
 def _with_exported(proof: Proof, exported: Differences) -> Proof:
-    """The proof of code that keeps casts, and how far plans move the code that is exported, which keeps none."""
+    """Add to the proof of code that keeps casts how far plans move the exported code, which keeps none."""
     code = "as exported, in code that rounds as it is fused,"
     if _same(exported):
         says = f"Also {code} they have the same bits as without plans."
@@ -227,9 +216,8 @@ def _with_exported(proof: Proof, exported: Differences) -> Proof:
 def _sentence(proof: Proof, where: str, bound: float) -> str:
     if ENGINES[proof.configuration.engine].computes == "outputs":
         return _of_outputs(proof, where, bound)
-    casts = (
-        " and the script's casts kept" if proof.is_compiled and ENGINES[proof.configuration.engine].keeps_casts else ""
-    )
+    keeps_casts = proof.is_compiled and ENGINES[proof.configuration.engine].keeps_casts
+    casts = " and the script's casts kept" if keeps_casts else ""
     start = f"In {where}, with the same seeds{casts}, losses, gradients and buffers"
     if proof.answer == "close":
         return (
@@ -311,7 +299,7 @@ def _same(differences: Differences) -> bool:
 
 
 def _size(differences: Differences) -> float:
-    """The largest difference of what is computed, of the largest value of its group; 0.0 where it has no size."""
+    """Return the largest difference of what is computed, as a share of its group's largest value; 0.0 without one."""
     return max((one.relative or 0.0 for one in differences if one.group in _COMPUTED), default=0.0)
 
 

@@ -152,7 +152,10 @@ class Trials:
                     directory = unused(self._context.runs / f"trial-{asked[0].number:04d}")
                     # Another process may have taken some of them at the same moment.
                     mine = tuple(one for one in asked if snapshot.begin(one.number, one.configuration, str(directory)))
-                    self._forecast()
+                    if self._search.most_left is not None:
+                        # At the most, each trial left is a run of its own.
+                        most_s = self._search.most_left * (costs.start_s + costs.trial_s)
+                        self._context.watcher.forecast(most_s / len(devices_of(self._context.study.spec)))
                 if mine:
                     self._run(mine, device, directory, ends_at=time.monotonic() + left_s)
         except BaseException:
@@ -160,34 +163,24 @@ class Trials:
             raise
         return self._search.ended("Another device failed.", "the search ended as another device failed")
 
-    def _forecast(self) -> None:
-        """Tell the watcher how much of the search may be left, were each trial a run of its own."""
-        most = self._search.most_left
-        if most is not None:
-            costs, num_devices = self._context.budget.costs, len(devices_of(self._context.study.spec))
-            self._context.watcher.forecast(most * (costs.start_s + costs.trial_s) / num_devices)
-
     def _why_over(self, *, in_run: bool = False) -> SearchEnd | None:
         over = self._context.budget.why_search_over(self._finals_s(), in_run=in_run)
         if over is not None:
             # Short time stops nothing where nothing is left to try.
             own = self._search.nothing_left() if over.cut_short == STOPPED_FOR_TIME else None
             return own or self._search.ended(over.reason, over.cut_short)
-        return None if in_run else self._why_hopeless()
+        trials, own_key = self._context.snapshot.record.trials, self._context.facts.baseline.key
+        failed = sum(one.outcome is not None and one.configuration.key != own_key for one in trials)
+        if in_run or failed < _HOPELESS or not nothing_else_tells(trials, self._context.facts):
+            return None
+        reason = f"The first {failed} trials all failed, and not for memory."
+        return self._search.ended(reason, f"the search stopped as the first {failed} trials all failed")
 
     def _finals_s(self) -> float:
         """Return the seconds that finals and proof take if the search ends now; 0.0 with nothing to confirm."""
         record, context = self._context.snapshot.record, self._context
         best = context.left_to_confirm(record)
         return 0.0 if best is None else context.confirming_s(record, (best,))
-
-    def _why_hopeless(self) -> SearchEnd | None:
-        trials, own = self._context.snapshot.record.trials, self._context.facts.baseline
-        failed = sum(one.outcome is not None and one.configuration.key != own.key for one in trials)
-        if failed < _HOPELESS or not nothing_else_tells(trials, self._context.facts):
-            return None
-        reason = f"The first {failed} trials all failed, and not for memory."
-        return self._search.ended(reason, f"the search stopped as the first {failed} trials all failed")
 
     def _run(self, asked: tuple[Asked, ...], device: int | None, directory: Path, *, ends_at: float) -> None:
         """Store each outcome of a run as it comes, and tell the search; give back the trials that were not reached.
