@@ -30,11 +30,9 @@ _REACH = 2.0
 
 
 class Knowledge:
-    """The study so far. Candidates that should take longer than ``longest_s`` are not open.
+    """The study so far: its trials, the ``feasible`` ones that fit, and whether the engine fails on this script.
 
-    Attributes:
-        feasible: The trials that fit, in the order of their numbers.
-        engine_fails: Whether the engine seems not to get this script to run.
+    Candidates that should take longer than ``longest_s``, or compiled ones than ``longest_compiled_s``, are not open.
     """
 
     def __init__(
@@ -82,8 +80,10 @@ class Knowledge:
         is_open = ~self.model.ruled_out
         tried = [candidates.index(one) for one in self._tried]
         is_open[[index for index in tried if index is not None]] = False
-        if self.engine_fails:
-            is_open &= ~self._under_engine
+        if self.engine_fails and self.space.plain_engine in PLAIN_ENGINES:
+            is_open &= ~candidates.planned | candidates.compiled
+        elif self.engine_fails:
+            is_open[:] = False
         for number, name in enumerate(self.space.choices):
             if _fail([one for one in self.observations if self.space.makes(one.configuration, name)]):
                 is_open &= ~candidates.chosen[:, number]
@@ -172,13 +172,6 @@ class Knowledge:
         made = [self.space.makes(failed.configuration, name) for name in self.space.choices]
         return np.asarray(beyond & candidates.chosen[:, made].all(axis=1))
 
-    @property
-    def _under_engine(self) -> npt.NDArray[np.bool_]:
-        candidates = self.ground.candidates
-        if self.space.plain_engine not in PLAIN_ENGINES:
-            return np.ones(len(candidates), dtype=bool)
-        return np.asarray(candidates.planned & ~candidates.compiled)
-
 
 def _fail(observations: Sequence[Observation], fewest: int = _FAILURES) -> bool:
     """Return whether at least ``fewest`` of the trials failed and none was scored."""
@@ -189,10 +182,7 @@ def _fail(observations: Sequence[Observation], fewest: int = _FAILURES) -> bool:
 def with_rounds(
     observation: Observation, repeats: Sequence[Repeat], aim: Aim, *, baseline_is_finite: bool
 ) -> Observation:
-    """Return the trial with what the rounds of its configuration have shown; the baseline stays as it is.
-
-    The highest peak counts, and what failed a round may not be the answer.
-    """
+    """Return a trial with its highest peak and its failures in rounds; the baseline stays as it is."""
     if observation.state != "scored" or observation.out_of_memory or observation.origin == "baseline":
         return observation
     outcomes = [repeat.outcome for repeat in repeats if repeat.configuration.key == observation.configuration.key]

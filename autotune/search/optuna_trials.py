@@ -52,10 +52,7 @@ def drawn(study: optuna.Study, space: Space, sampler: BaseSampler) -> Point:
 
 
 def distributions(space: Space) -> dict[str, BaseDistribution]:
-    """Return the parameters as Optuna sees them: whole numbers, the batch size on a log scale.
-
-    The range of the batch size always holds the baseline's.
-    """
+    """Return the parameters as Optuna sees them: whole numbers, the batch size (the baseline's too) in logarithms."""
     ranges = {name: [*values] for name, values in space.parameters.items()}
     if BATCH_SIZE in ranges and space.own_batch_size:
         ranges[BATCH_SIZE].append(space.own_batch_size)
@@ -149,10 +146,7 @@ def _is_elsewhere(trial: FrozenTrial, space: Space) -> bool:
 def tell(
     study: optuna.Study, number: int, outcome: Outcome, environment: Environment | None, score: Score | None
 ) -> None:
-    """Tell the study how a trial ended, unless the trial is finished already.
-
-    This may be cut off anywhere and called again: the state is written last.
-    """
+    """Tell the study how a trial ended unless it is finished; this may be cut off anywhere and called again."""
     frozen = study.get_trials(deepcopy=False)[number]
     if frozen.state.is_finished():
         return

@@ -54,10 +54,7 @@ def plans_first(knowledge: Knowledge) -> tuple[Configuration, ...]:
 
 
 def propose(knowledge: Knowledge, *, most: int, start: float, seed: int) -> Proposal:
-    """Choose the next run, from least to most memory, for the first standing that has one worth its time.
-
-    ``start`` is the time that starting a run takes, in trials.
-    """
+    """Choose the next run, from least to most memory; starting one takes as long as ``start`` trials."""
     proposal = Proposal(())
     usual = ~knowledge.ground.candidates.between
     # Batch sizes between the usual ones come last: most of the way is known by then.

@@ -223,7 +223,6 @@ class Search:
     def _knowledge(
         self, *, without: int | None = None, within_s: float = math.inf, longest_s: float | None = None
     ) -> Knowledge:
-        """Return what the trials tell; ``longest_s`` is how long one may take, by default as the study says."""
         seen = optuna_trials.observe(self._study, self.space)
         finite = optuna_trials.baseline_is_finite(self._study)
         others = [one for one in seen if one.number != without]
@@ -247,9 +246,8 @@ class Search:
         if within_s < math.inf and self._knowledge().open.any():
             return self.ended(_TOO_SHORT, STOPPED_FOR_TIME)
         if knowledge.engine_fails:
-            return self.ended(
-                f"Every trial under engine {self.space.engine} failed, and there is nothing left to try without it."
-            )
+            failed = f"Every trial under engine {self.space.engine} failed"
+            return self.ended(f"{failed}, and there is nothing left to try without it.")
         if self._knowledge(longest_s=math.inf).open.any():
             return self.ended(
                 "What is left to try takes longer than a trial may.",

@@ -182,10 +182,7 @@ class Space:
         return Configuration(engine, tuple(sorted(plans)), level, batch_size, tuple(made), accumulation)
 
     def point(self, configuration: Configuration) -> Point | None:
-        """Return the point of a configuration, or None if it holds something that this space does not vary.
-
-        Batch sizes and counts need not be among those to try.
-        """
+        """Return the point of a configuration, of any batch size and counts; None if it varies anything else."""
         point = dict(self.plain_point)
         for name, engine in self.other_engines.items():
             point[name] = int(configuration.engine == engine)

@@ -134,7 +134,10 @@ class Standing:
         measured = peaks * (1 + model.peaks.noise * chance.standard_normal((processes, *peaks.shape)))
         fits = (measured[0] <= model.run_limit_bytes) & ~model.ruled_out[indices]
         allowed = fits & (measured.max(axis=0) <= model.limit_bytes) & (rates >= least)
-        return self._shares(np.clip(gains, *_GAINS)), allowed, fits
+        gains = np.clip(gains, *_GAINS)
+        # As shares of the best's samples/s more, or of its memory less.
+        shares = 1 - np.exp(-gains) if self._aim.seeks_memory else np.exp(gains) - (self.best is not None)
+        return np.maximum(shares, 0.0), allowed, fits
 
     def stop_reason(self, more: float) -> str:
         """Return for people why nothing more is tried; an untried setting may be ``more`` better, a log difference."""
@@ -175,8 +178,3 @@ class Standing:
         if not self._aim.seeks_memory:
             return peaks_bytes
         return np.maximum(peaks_bytes, _LEAST_PEAK * math.exp(-self.best_merit))
-
-    def _shares(self, gains: Array) -> Array:
-        """Return differences of logarithms as shares of the best's samples/s more, or of its memory less."""
-        shares = 1 - np.exp(-gains) if self._aim.seeks_memory else np.exp(gains) - (self.best is not None)
-        return np.asarray(np.maximum(shares, 0.0))

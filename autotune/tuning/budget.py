@@ -57,13 +57,7 @@ class RunCancel(threading.Event):
 
 
 class Budget:
-    """The time a study may take from now on.
-
-    Attributes:
-        seconds: the budget.
-        costs: what runs have cost so far.
-        ends_at: when it is spent, by ``time.monotonic``.
-    """
+    """The time a study may take from now on, until ``ends_at`` by ``time.monotonic``, and the ``costs`` of its runs."""
 
     def __init__(self, seconds: float, interruption: Interruption, trials: Sequence[Trial] = ()) -> None:
         self.seconds = seconds

@@ -27,13 +27,11 @@ from ..records.run import MOST_OF_BUDGET_TO_DESCRIBE, DescriptionPace
 from ..records.study import StudySpec
 from ..records.units import format_bytes
 
-Wanted = Literal["described", "audited"]
 Found = TypeVar("Found", Facts, Audit)
 
 
 # What a description finds, beside the activations and notes.
 _DESCRIBED = ("clusters", "dimensions", "graphs", "traces", "calibration", "per_sample", "roots", "outside")
-_STEP: dict[Wanted, str] = {"described": "discovery", "audited": "the audit"}
 # Torch traces no smaller batch than 2 as a symbol.
 _LEAST = 4
 
@@ -46,7 +44,7 @@ def judge(
     reason: str,
     directory: Path,
     target: Target = "script",
-    wanted: Wanted = "described",
+    wanted: Literal["described", "audited"] = "described",
 ) -> Found:
     """Return the facts, or the audit, or say why there are none.
 
@@ -62,7 +60,8 @@ def judge(
             f"the {target} was measured, but not {wanted}: {reason}", hint=f"Its whole output is in {directory}"
         )
     if outcome is None or isinstance(outcome, Measured):
-        raise InterruptionError(f"{_STEP[wanted]} was stopped", hint="the same command again starts it anew")
+        stopped = "discovery" if wanted == "described" else "the audit"
+        raise InterruptionError(f"{stopped} was stopped", hint="the same command again starts it anew")
     detail = outcome.traceback if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)
     raise DiscoveryError(
         f"the {target} could not be measured as it stands: {outcome.cause}",

@@ -37,23 +37,21 @@ class Snapshot:
 
     What other processes of the study store is known from the next ``refresh`` on. Who may have a trial or a final is
     decided by the database and never by the snapshot. Methods may be called from several threads.
+
+    Attributes:
+        record: The record; trials that were begun since it was read have no times yet.
     """
 
     def __init__(self, study: Study) -> None:
         self._study = study
         self._lock = threading.Lock()
-        self._record = study.record()
-
-    @property
-    def record(self) -> StudyRecord:
-        """The record; trials that were begun since it was read have no times yet."""
-        return self._record
+        self.record = study.record()
 
     def refresh(self) -> StudyRecord:
         """Read the record again."""
         with self._lock:
-            self._record = self._study.record()
-            return self._record
+            self.record = self._study.record()
+            return self.record
 
     def begin(self, number: int, configuration: Configuration, run_directory: str) -> bool:
         """Claim a trial; False if another process has it."""
@@ -61,7 +59,7 @@ class Snapshot:
             if not self._study.begin(number, configuration, run_directory):
                 return False
             trial = Trial(number, configuration, "running", run_directory=run_directory)
-            self._record = replace(self._record, trials=(*self._record.trials, trial))
+            self.record = replace(self.record, trials=(*self.record.trials, trial))
             return True
 
     def finish(self, number: int, outcome: Outcome, environment: Environment | None) -> bool:
@@ -73,16 +71,16 @@ class Snapshot:
                 replace(trial, state="finished", outcome=outcome, environment=environment, finished_at=time.time())
                 if trial.number == number
                 else trial
-                for trial in self._record.trials
+                for trial in self.record.trials
             )
-            self._record = replace(self._record, trials=tuple(trials))
+            self.record = replace(self.record, trials=tuple(trials))
             return True
 
     def add_repeat(self, repeat: Repeat) -> None:
         """Store a round of a final."""
         with self._lock:
             self._study.add_repeat(repeat)
-            self._record = replace(self._record, repeats=(*self._record.repeats, repeat))
+            self.record = replace(self.record, repeats=(*self.record.repeats, repeat))
 
 
 # So many more rounds than the latest final had may tell what that did not.
@@ -122,10 +120,7 @@ class Context:
 
     @property
     def most_rounds(self) -> int:
-        """Return how often a finalist is measured again at most.
-
-        Where the script does not fit, a finalist's trial counts as its first measurement.
-        """
+        """Return how often a finalist is measured again at most; if the script does not fit, its trial counts too."""
         rounds = self.study.spec.finalist_rounds
         return rounds if self.baseline_fits else max(1, min(rounds, FIRST_LOOK) - 1)
 
@@ -135,10 +130,7 @@ class Context:
         return min(self.most_rounds, FIRST_LOOK)
 
     def candidates(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> tuple[Configuration, ...]:
-        """Return the settings that are better than the baseline by their trials, or else may be in other conditions.
-
-        ``believed`` is what a search that has ended expects, as ``SearchEnd`` has it.
-        """
+        """Return the settings that are better than the baseline by their trials, or else may be in other conditions."""
         repeats, most = record.repeats, self.most_rounds
         return to_confirm(record.trials, self.facts, self.aim, repeats, most_rounds=most, believed=believed)
 

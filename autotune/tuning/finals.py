@@ -29,10 +29,7 @@ from .proving import prove
 
 
 def try_compiled(context: Context, verdict: Verdict, known: CompiledRun | None) -> CompiledRun | None:
-    """Run the answer's setting once more, compiled, if that was not allowed, may work, and there is time for it.
-
-    A failure of that run is told and changes nothing.
-    """
+    """Run the answer's setting once more, compiled, if that was not allowed, may work, and there is time for it."""
     spec, facts, costs, answer = context.study.spec, context.facts, context.budget.costs, verdict.winner
     if answer is None or verdict.kind_of_answer == "undecided" or verdict.needed_s is not None:
         return None

@@ -41,10 +41,7 @@ class Entrant:
 
 @dataclass
 class Sitting:
-    """One gate at work: the setting, and beside it the script as it stands, or the setting on another version of it.
-
-    ``told`` is called with each run as it starts, and with its outcome.
-    """
+    """One gate at work, on the setting and the script or its ``other`` version; ``told`` hears of runs and outcomes."""
 
     setting: Entrant
     script: Entrant
@@ -72,7 +69,7 @@ class Sitting:
     ) -> Gate | None:
         """Measure rounds until they tell, and at least ``least_rounds``; return None if interrupted before that.
 
-        Without a ``reference``, the baseline's device and this one choose it.
+        Without a ``reference``, it is chosen by what this device has in common with the baseline's.
         """
         began = time.monotonic()
         first = self._measure(self.setting, 0)

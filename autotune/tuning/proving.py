@@ -13,7 +13,7 @@ from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.outcome import Measured, Outcome
 from ..records.printable import first_line
-from ..records.proof import Differences, GroupDifference, Proof, ProofAnswer, ValueGroup, difference_of, widest
+from ..records.proof import Differences, Proof, ProofAnswer, ValueGroup, difference_of, widest
 from ..records.run import Verifying
 from ..records.units import format_share
 
@@ -196,7 +196,11 @@ def _conclude(
     where = f"the first {proof.steps} steps" + ("" if batch_size is None else f" at batch {batch_size}")
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
-    sentences = [_sentence(proof, where, bound), *_about_sizes(proof), *_about_random(proof, itself)]
+    sentences = [_sentence(proof, where, bound)]
+    if proof.sampled_one_in != 1 and not (proof.equal_to_script and proof.equal_to_engine is not False):
+        sentences.append(f"All bits were compared; the sizes are those of one value in {proof.sampled_one_in}.")
+    if key != "outputs":
+        sentences.append(_about_random(proof, itself))
     return replace(proof, statement=" ".join(sentences))
 
 
@@ -267,21 +271,13 @@ def _about_compiled(proof: Proof) -> str:
     )
 
 
-def _about_sizes(proof: Proof) -> list[str]:
-    if proof.sampled_one_in == 1 or (proof.equal_to_script and proof.equal_to_engine is not False):
-        return []
-    return [f"All bits were compared; the sizes are those of one value in {proof.sampled_one_in}."]
-
-
-def _about_random(proof: Proof, itself: Differences) -> list[str]:
-    if ENGINES[proof.configuration.engine].computes == "outputs":
-        return []
+def _about_random(proof: Proof, itself: Differences) -> str:
     if difference_of(itself, "random").differing:
-        return ["Two runs of the script leave its random generators in different states, so those tell nothing."]
+        return "Two runs of the script leave its random generators in different states, so those tell nothing."
     if proof.random_equal:
-        return ["The random generators are in the script's state after each step."]
+        return "The random generators are in the script's state after each step."
     name = difference_of(proof.to_script, "random").name
-    return [f"The random generators ({name}) are not in the script's state after each step."]
+    return f"The random generators ({name}) are not in the script's state after each step."
 
 
 def _differences(run: RunResult, reference: int) -> Differences:
@@ -310,14 +306,12 @@ def _only_within(differences: Differences, bound: float) -> bool:
 
 def _told(differences: Differences) -> str:
     """Say where two runs differ most, in words: ``gradients by up to 8.1e-04 of the largest (head.weight, step 1)``."""
-    parts = [_part(one) for one in differences if one.differing and one.group in _COMPUTED]
+    parts = []
+    for one in (one for one in differences if one.differing and one.group in _COMPUTED):
+        size = "beyond comparison"
+        if one.relative is not None:
+            size = f"by up to {one.relative:.1e} of the largest"
+        elif one.absolute is not None:
+            size = f"by {one.absolute:.1e} where there should be zeros"
+        parts.append(f"{one.group} {size} ({one.name}, step {one.step})")
     return ", ".join(parts) or "nowhere"
-
-
-def _part(one: GroupDifference) -> str:
-    noun, place = one.group, f"{one.name}, step {one.step}"
-    if one.relative is None and one.absolute is None:
-        return f"{noun} beyond comparison ({place})"
-    if one.relative is None:
-        return f"{noun} by {one.absolute:.1e} where there should be zeros ({place})"
-    return f"{noun} by up to {one.relative:.1e} of the largest ({place})"

@@ -15,11 +15,7 @@ _MIB: Final = 2**20
 
 
 class StepTime:
-    """Seconds of a training step.
-
-    Narrower doubts of the fixed part (0.3), of the table (0.2, each row 0.3) and of the curve (0.06, each size 0.01)
-    were tried in the benchmark: searches ended sooner, at a loss.
-    """
+    """Seconds of a training step; with narrower doubts, searches of the benchmark ended sooner, at a loss."""
 
     # The part of the script's own step that does not grow with the batch size: launches, the optimizer. None and nearly
     # all of the step lie within the interval of 90 %.

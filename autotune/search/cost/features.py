@@ -102,19 +102,15 @@ class Featuring:
         kinds = [self._kind(row, step_time_s) for row in space.clusters]
         self._has_layers = any(kind.is_layer for kind in kinds)
         if LEVEL in space.parameters:
-            rows = [row for row in facts.clusters if row.strategy == COMPROMISED]
-            compromised = (
-                min(sum(row.saving_bytes for row in rows) / self.stashed_bytes, 1.0),
-                sum(self._kind(row, step_time_s).recompute_s for row in rows),
-            )
-            layerwise = PlanTable.LAYERWISE_SAVING, PlanTable.LAYERWISE_COST * step_time_s
-            assumed = PlanTable.COMPROMISED_SAVING, PlanTable.COMPROMISED_COST * step_time_s
+            share, compromised_s = PlanTable.COMPROMISED_SAVING, PlanTable.COMPROMISED_COST * step_time_s
+            if rows := [row for row in facts.clusters if row.strategy == COMPROMISED]:
+                share = min(sum(row.saving_bytes for row in rows) / self.stashed_bytes, 1.0)
+                compromised_s = sum(self._kind(row, step_time_s).recompute_s for row in rows)
+            layerwise_s = PlanTable.LAYERWISE_COST * step_time_s
             # As often as whatever is there most often.
             frequency = max((row.frequency for row in facts.clusters), default=1)
-            kinds += [
-                _Kind(*layerwise, is_layer=True, frequency=frequency),
-                _Kind(*(compromised if rows else assumed), is_layer=False, frequency=frequency),
-            ]
+            kinds.append(_Kind(PlanTable.LAYERWISE_SAVING, layerwise_s, is_layer=True, frequency=frequency))
+            kinds.append(_Kind(share, compromised_s, is_layer=False, frequency=frequency))
         self._saving_share = np.array([kind.saving_share for kind in kinds])
         self._recompute_s = np.array([kind.recompute_s for kind in kinds])
         self._frequencies = np.array([kind.frequency for kind in kinds], dtype=float)

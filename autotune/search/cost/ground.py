@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from ...errors import PredictionError
@@ -25,14 +26,11 @@ class Predictions:
     def __init__(self, facts: Facts, space: Space, candidates: Candidates) -> None:
         self._engine, self._candidates = space.engine, candidates
         self._known: dict[Configuration, float | None] = {}
-        self._predictor: Predictor | None
-        try:
+        self._predictor: Predictor | None = None
+        with suppress(PredictionError):
             self._predictor = Predictor(facts)
-        except PredictionError:
-            self._predictor = None
         self.indices: dict[int, None] = {}
-        self.works = self._predictor is not None and self.of(space.baseline) is not None
-        self.works = self.works and None not in [self.at(index) for index in candidates.spread]
+        self.works = self.of(space.baseline) is not None and None not in [self.at(one) for one in candidates.spread]
 
     def of(self, configuration: Configuration) -> float | None:
         """Simulate a configuration, which takes milliseconds, or recall that; None where it cannot be simulated."""
@@ -40,10 +38,9 @@ class Predictions:
             return None
         planned = replace(configuration, engine=self._engine)
         if planned not in self._known:
-            try:
+            self._known[planned] = None
+            with suppress(PredictionError):
                 self._known[planned] = float(self._predictor.predict(planned).peak_bytes)
-            except PredictionError:
-                self._known[planned] = None
         return self._known[planned]
 
     def at(self, index: int) -> float | None:
@@ -53,10 +50,7 @@ class Predictions:
 
 
 class Ground:
-    """The space of a study, its candidates, the facts of discovery, the aim, and the simulations.
-
-    ``least_steps`` are the optimizer steps that a trial takes at the least.
-    """
+    """The ground of a study, of whose trials each takes ``least_steps`` optimizer steps at the least."""
 
     def __init__(self, space: Space, facts: Facts, aim: Aim, *, least_steps: int = 1) -> None:
         self.space, self.facts, self.aim = space, facts, aim

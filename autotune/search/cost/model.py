@@ -180,9 +180,6 @@ class CostModel:
     def _is_own(self, configuration: Configuration) -> bool:
         return configuration.engine in self._space.engines
 
-    def _batch(self, configuration: Configuration) -> float:
-        return float(configuration.batch_size or 1)
-
     def _step_s(self, timed: Sequence[Observation], facts: Facts) -> float:
         """Return the seconds of a step at the script's own batch size, without plans, as near as was measured."""
         engines = {self._space.engine, *PLAIN_ENGINES}
@@ -190,13 +187,13 @@ class CostModel:
         baseline = [one for one in plain if self._space.scale(one.configuration) == 1.0]
         if timed:
             return statistics.median(
-                self._batch(one.configuration) / one.samples_per_s / self._space.scale(one.configuration)
+                (one.configuration.batch_size or 1) / one.samples_per_s / self._space.scale(one.configuration)
                 for one in baseline or timed
             )
         return StepTime.STEPS_PER_RECOMPUTE * sum(row.recompute_time_s for row in facts.clusters) or 1.0
 
     def _timed(self, own: Sequence[Observation], noises: Sequence[float] = Noise.STEP_TIMES) -> GaussianProcess:
-        times_s = np.array([self._batch(one.configuration) / one.samples_per_s for one in own])
+        times_s = np.array([(one.configuration.batch_size or 1) / one.samples_per_s for one in own])
         features = self._featuring.of([one.configuration for one in own])
         return GaussianProcess(self._priors, features, times_s, noises=noises)
 
