@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-
-import numpy as np
 
 
 @dataclass(frozen=True)
@@ -23,5 +22,5 @@ def expect(model, configurations):
         return [Expected()] * len(configurations)
     peaks, peaks_sd = model.peaks.of(configurations)
     rates, rates_sd = model._log_rates(model._featuring.of(configurations))
-    found = zip(peaks, np.exp(rates), peaks_sd / peaks, rates_sd, strict=True)
+    found = zip(peaks, map(math.exp, rates), peaks_sd / peaks, rates_sd, strict=True)
     return [Expected(*map(float, one)) for one in found]
