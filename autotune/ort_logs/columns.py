@@ -1,6 +1,6 @@
-"""The plan table of ORTModule 1.17 to 1.19: a row for each plan, in columns.
+"""The plan table of ORTModule 1.17 to 1.19 in columns, and the memory optimizer's summary of 1.13 to 1.16.
 
-::
+The table has a row for each plan::
 
     Memory Optimizer     :  ON   :  Memory Optimization Level: [USER_SPECIFIED], Optimization Config: [Gelu+:1:2]
                                     Configs            Freq  Max Saving(Bytes)  Saving Symbolic(Bytes)
@@ -15,9 +15,7 @@ docs/Memory_Optimizer.md. Some builds have no symbolic column, and none of the t
 Where the first batch left a dimension open, the saving itself is an expression. The configuration is the name of
 a file in newer releases, and the plans themselves in older ones.
 
-The memory optimizer's summary, as releases 1.13 to 1.16 print it.
-
-::
+The summary::
 
     MemoryOptimizer Summary:
         User config:
@@ -57,13 +55,26 @@ _OCCURS = re.compile(r"(.*?)\s*x?\s*Frequency:(\d+)")
 
 @dataclass
 class _Subgraph:
-    """A subgraph as far as it was read."""
+    """A subgraph of a summary, as far as it was read."""
 
     line: Line
     plans: tuple[Plan, ...]
     is_on: bool | None = None
     shapes: list[str] = field(default_factory=list)
     frequency: int = 0
+
+    def note_state(self, line: Line, text: str) -> None:
+        state = text.strip(" *")
+        self.is_on = _APPLIED.fullmatch(state) is not None
+        if not self.is_on and state != "Disabled":
+            raise line.malformed(f"expected Disabled or Recompute, got {state!r}")
+
+    def note_shape(self, line: Line, text: str) -> None:
+        occurs = _OCCURS.match(text.strip())
+        if occurs is None:
+            raise line.malformed("no frequency stands behind the shape")
+        self.shapes.append(occurs[1])
+        self.frequency += int(occurs[2])
 
     def row(self) -> LoggedPlan:
         if self.is_on is None:
@@ -73,63 +84,37 @@ class _Subgraph:
         return LoggedPlan(self.line.number, self.plans, self.is_on, self.frequency, shapes=tuple(self.shapes))
 
 
-@dataclass
-class _Summary:
-    """A summary as far as it was read."""
-
-    strategy: int = RECOMPUTE
-    config: tuple[Plan, ...] = ()
-    subgraphs: list[_Subgraph] = field(default_factory=list)
-
-    def tables(self) -> Iterator[PlanTable]:
-        rows = tuple(subgraph.row() for subgraph in self.subgraphs)
-        if rows:
-            yield PlanTable("summary", rows[0].line, rows, config=self.config)
-
-
 def read_summary(lines: Iterable[Line]) -> Iterator[PlanTable]:
     """Read every summary; FormatError names the line that breaks off one."""
-    summary = _Summary()
+    strategy = RECOMPUTE
+    config: tuple[Plan, ...] = ()
+    subgraphs: list[_Subgraph] = []
     config_follows = False
     for whole in lines:
         # Quoted on one line, its parts have slashes between them.
         for line in (Line(whole.number, part) for part in whole.text.split(" / ")):
             if _TITLE.search(line.text):
-                yield from summary.tables()
-                summary = _Summary()
+                yield from _summary(subgraphs, config)
+                strategy, config, subgraphs = RECOMPUTE, (), []
             elif config_follows:
-                summary.config = _config(line)
+                config = _config(line)
             elif section := _SECTION.search(line.text):
-                summary.strategy = COMPROMISED if section[1] == "RecomputeWithCompromise" else RECOMPUTE
+                strategy = COMPROMISED if section[1] == "RecomputeWithCompromise" else RECOMPUTE
             elif cluster := _CLUSTER.search(line.text):
-                summary.subgraphs.append(_Subgraph(line, listed_plans(line, f"{cluster[1]}:{summary.strategy}:{ALL}")))
-            elif state := _STATE.search(line.text):
-                _note_state(_last(line, summary), line, state[1].strip(" *"))
-            elif shape := _SHAPE.search(line.text):
-                _note_shape(_last(line, summary), line, shape[1])
+                subgraphs.append(_Subgraph(line, listed_plans(line, f"{cluster[1]}:{strategy}:{ALL}")))
+            elif detail := _STATE.search(line.text) or _SHAPE.search(line.text):
+                if not subgraphs:
+                    raise line.malformed("no subgraph stands before it")
+                note = subgraphs[-1].note_state if detail.re is _STATE else subgraphs[-1].note_shape
+                note(line, detail[1])
             config_follows = line.text.strip() == "User config:"
-    yield from summary.tables()
+    yield from _summary(subgraphs, config)
 
 
-def _note_state(subgraph: _Subgraph, line: Line, state: str) -> None:
-    applied = _APPLIED.fullmatch(state)
-    if applied is None and state != "Disabled":
-        raise line.malformed(f"expected Disabled or Recompute, got {state!r}")
-    subgraph.is_on = applied is not None
-
-
-def _note_shape(subgraph: _Subgraph, line: Line, text: str) -> None:
-    occurs = _OCCURS.match(text.strip())
-    if occurs is None:
-        raise line.malformed("no frequency stands behind the shape")
-    subgraph.shapes.append(occurs[1])
-    subgraph.frequency += int(occurs[2])
-
-
-def _last(line: Line, summary: _Summary) -> _Subgraph:
-    if not summary.subgraphs:
-        raise line.malformed("no subgraph stands before it")
-    return summary.subgraphs[-1]
+def _summary(subgraphs: list[_Subgraph], config: tuple[Plan, ...]) -> Iterator[PlanTable]:
+    rows = tuple(subgraph.row() for subgraph in subgraphs)
+    if rows:
+        yield PlanTable("summary", rows[0].line, rows, config=config)
 
 
 def _config(line: Line) -> tuple[Plan, ...]:

@@ -1,17 +1,13 @@
 """A training log as a whole, and what a search may start from.
 
-The memory matrix in a log: one line for each phase of a step.
-
-::
+The memory matrix has one line for each phase of a step::
 
     rank-0 step 1 memory (MiB) | phase: pre_forward | allocated: 5331 | max allocated: 9039 | ... | buffer: 8
 
 ``str`` of a ``PhaseMemory`` writes this. Release 1.16 wrote ``[0/8] step 1`` for rank 0 of 8, and no figures of the
 model's parameters. Source: onnxruntime/training/ortmodule/_runtime_inspector.py.
 
-The table of opportunities: what the graph transformer prints from DEVINFO on, since release 1.17.
-
-::
+The graph transformer prints the table of opportunities from DEVINFO on, since release 1.17::
 
     MemoryInsight Summary - User config: Gelu+:1:-1
     |Freq   | Memory Optimization Opportunities (Clustered by node-level activation patterns)     |
@@ -32,7 +28,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from ..errors import FormatError, UsageError
 from ..records.matrix import MemoryPhase, PhaseMemory
@@ -58,7 +54,8 @@ def read_opportunities(lines: Iterable[Line]) -> Iterator[PlanTable]:
     for line in lines:
         if title := _TITLE.search(line.text):
             yield from _tables(rows, groups, config)
-            rows, groups, frequency, config = [], [], None, _config(line, title[1] or "")
+            rows, groups, frequency = [], [], None
+            config = () if (title[1] or "").strip() in ("", "not provided") else asked_plans(line, title[1])
         elif nodes := _NODES.search(line.text):
             if not nodes[1].isdecimal():
                 raise line.malformed(f"the frequency is no whole number: {nodes[1]!r}")
@@ -67,8 +64,11 @@ def read_opportunities(lines: Iterable[Line]) -> Iterator[PlanTable]:
         elif option := _OPTION.search(line.text):
             if frequency is None:
                 raise line.malformed("no frequency stands before this option")
-            rows.append(LoggedPlan(line.number, _plans(line, option[1], option[2]), is_on=False, frequency=frequency))
-            groups[-1] += rows[-1].plans
+            if option[1] not in _STRATEGIES:
+                raise line.malformed(f"expected Recompute or RecomputeWithCompromise, got {option[1]!r}")
+            plans = listed_plans(line, f"{option[2]}:{_STRATEGIES[option[1]]}:{ALL}")
+            rows.append(LoggedPlan(line.number, plans, is_on=False, frequency=frequency))
+            groups[-1] += plans
             is_open = True
         elif status := _STATUS.search(line.text):
             if not is_open:
@@ -98,16 +98,6 @@ def _tables(rows: list[LoggedPlan], groups: list[list[Plan]], config: tuple[Plan
         yield PlanTable(
             "opportunities", rows[0].line, tuple(merged.values()), config=config, alternatives=tuple(alternatives)
         )
-
-
-def _plans(line: Line, name: str, cluster_id: str) -> tuple[Plan, ...]:
-    if name not in _STRATEGIES:
-        raise line.malformed(f"expected Recompute or RecomputeWithCompromise, got {name!r}")
-    return listed_plans(line, f"{cluster_id}:{_STRATEGIES[name]}:{ALL}")
-
-
-def _config(line: Line, text: str) -> tuple[Plan, ...]:
-    return () if text.strip() in ("", "not provided") else asked_plans(line, text)
 
 
 _ROW = re.compile(r"(?:rank-(\d+)|(\d+)/\d+\]) step (\d+) memory \((.*?)\)\s*\|(.*)")
@@ -144,27 +134,23 @@ def _phase(line: Line, rank: int, step: int, cells: str) -> PhaseMemory:
         return found
 
     phase = named.get("phase", "")
-    for known in get_args(MemoryPhase):
-        if phase == known:
-            return PhaseMemory(
-                phase=known,
-                step=step,
-                allocated=required("allocated"),
-                max_allocated=required("max allocated"),
-                peak=None,
-                parameters=size("param"),
-                gradients=size("grad"),
-                buffers=size("buffer"),
-                cached=size("cached"),
-                max_cached=size("max cached"),
-                inactive=size("inactive"),
-                max_inactive=size("max inactive"),
-                rank=rank,
-            )
-    raise line.malformed(f"expected a phase, one of {', '.join(get_args(MemoryPhase))}, got {phase!r}")
-
-
-_READERS = (read_columns, read_summary, read_opportunities)
+    if phase not in get_args(MemoryPhase):
+        raise line.malformed(f"expected a phase, one of {', '.join(get_args(MemoryPhase))}, got {phase!r}")
+    return PhaseMemory(
+        phase=cast("MemoryPhase", phase),
+        step=step,
+        allocated=required("allocated"),
+        max_allocated=required("max allocated"),
+        peak=None,
+        parameters=size("param"),
+        gradients=size("grad"),
+        buffers=size("buffer"),
+        cached=size("cached"),
+        max_cached=size("max cached"),
+        inactive=size("inactive"),
+        max_inactive=size("max inactive"),
+        rank=rank,
+    )
 
 
 @dataclass(frozen=True)
@@ -185,7 +171,8 @@ def read_log(path: Path) -> TrainingLog:
 
 def read_log_text(texts: Sequence[str]) -> TrainingLog:
     """Read the lines of a log; FormatError names the one that is malformed."""
-    tables = sorted((table for read in _READERS for table in read(clean(texts))), key=lambda table: table.line)
+    readers = (read_columns, read_summary, read_opportunities)
+    tables = sorted((table for read in readers for table in read(clean(texts))), key=lambda table: table.line)
     return TrainingLog(_distinct(tables), tuple(read_matrix(clean(texts))))
 
 
@@ -219,7 +206,7 @@ def read_first(path: Path) -> tuple[str, ...]:
 
 
 def _entry(plans: Iterable[Plan]) -> str:
-    """Plans as one entry; those that recompute nothing are left out."""
+    """Write plans as one entry, without those that recompute nothing."""
     return join_plans(plan for plan in plans if plan.strategy != NONE and plan.count != 0)
 
 
