@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from ..records.graph import ActivationGraph
@@ -34,7 +34,7 @@ class Blocks:
                 self.of_nodes[node] = block
 
     def outermost(self, block: int) -> int:
-        """The block that it lies in and that lies in no other one; a block that lies in none is its own."""
+        """Return the block that it lies in and that lies in no other one; a block that lies in none is its own."""
         around = self.within[block]
         return block if around is None else self.outermost(around)
 
@@ -56,7 +56,7 @@ class Moment:
 
 
 class Course:
-    """Notes every moment of a simulated step; a ``Watch`` of its halves.
+    """Notes every moment of a simulated step, as its halves tell one storage and one node at a time.
 
     Args:
         graphs: the script's, in execution order.
@@ -90,19 +90,17 @@ class Course:
         graph: int,
         *,
         saved: Collection[int],
-        sizes: Sequence[int],
-        waiting: Sequence[tuple[int, Collection[int], Sequence[int]]],
+        held: Iterable[tuple[int, Collection[int], Sequence[int]]],
         gradients: int,
         returned: Collection[int],
         is_forward: bool,
     ) -> None:
-        """A half begins.
+        """Begin a half.
 
         Args:
             graph: the number of its graph.
             saved: the storages that the forward hands to the backward.
-            sizes: bytes of the graph's storages.
-            waiting: graph, saved storages and sizes of the other calls whose backward is still to come.
+            held: graph, saved storages and sizes of the calls whose backward is still to come, or begins.
             gradients: what gradients take more than when the step began.
             returned: the storages of the gradients that its backward gives.
             is_forward: whether it is the forward.
@@ -110,31 +108,23 @@ class Course:
         self._graph, self._saved, self._returned = graph, saved, returned
         self._gradients, self._is_forward = gradients, is_forward
         self._held = [0] * (len(self.names) + 1)
-        for other, storages, own in waiting:
-            self._hold(other, storages, own)
-        if not is_forward:
-            self._hold(graph, saved, sizes)
+        for number, storages, sizes in held:
+            for storage in storages:
+                self._held[self._block_of[number].get(storage, -1)] += sizes[storage]
 
     def changed(self, storage: int, size: int) -> None:
-        """See ``Watch``."""
+        """Note that a storage was allocated (``size`` above zero) or freed (below)."""
         if storage in self._saved:
             self._held[self._block_of[self._graph].get(storage, -1)] += size
         elif storage in self._returned and not self._is_forward:
             self._gradients += size
 
-    def ran(self, node: int, level: int) -> None:  # noqa: ARG002 - of the protocol
-        """See ``Watch``."""
-        self._note(level)
-
     def left(self, level: int, *, gradients: int) -> None:
-        """The half has ended, and the script itself is at work with so many bytes alive."""
+        """Note that the half has ended, and the script itself is at work with so many bytes alive."""
         self._gradients = gradients
-        self._note(level)
+        self.ran(level)
 
-    def _hold(self, graph: int, storages: Collection[int], sizes: Sequence[int]) -> None:
-        for storage in storages:
-            self._held[self._block_of[graph].get(storage, -1)] += sizes[storage]
-
-    def _note(self, level: int) -> None:
+    def ran(self, level: int) -> None:
+        """Note how many bytes are alive while a node runs."""
         *blocks, outside = self._held
         self.moments.append(Moment(level, tuple(blocks), outside, self._gradients, self._is_forward))

@@ -54,61 +54,47 @@ class Formula:
         self.text = text
         self.names: set[str] = set()
         try:
-            self._tree = ast.parse(text, mode="eval").body
-            self._check(self._tree)
+            self._evaluate = self._read(ast.parse(text, mode="eval").body)
+        except FormatError:
+            raise
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            if isinstance(error, FormatError):
-                raise
             raise FormatError(f"not a formula: {text[:200]!r}: {error}") from None
 
     def __call__(self, values: Mapping[str, int]) -> int:
-        """The value, rounded down."""
+        """Return the value, rounded down."""
         missing = sorted(self.names - values.keys())
         if missing:
             raise FormatError(f"the formula {self.text!r} needs a value for {', '.join(missing)}")
         try:
-            value: int = math.floor(self._value(self._tree, values))
+            value: int = math.floor(self._evaluate(values))
         except (ArithmeticError, RecursionError, TypeError, ValueError) as error:
             raise FormatError(f"the formula {self.text!r} has no value at {dict(values)!r}: {error}") from None
         return value
 
-    def _check(self, node: ast.expr) -> None:
+    def _read(self, node: ast.expr) -> Callable[[Mapping[str, int]], Any]:
+        """Return what evaluates a part of the formula."""
         match node:
-            case ast.Constant(value=int() | float()) if not isinstance(node.value, bool):
-                return
+            case ast.Constant(value=int() | float() as number) if not isinstance(number, bool):
+                return lambda _values: number
             case ast.Name(id=name):
                 self.names.add(name)
-                return
-            case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int(power))) if 0 <= power <= _LARGEST_POWER:
-                parts = [node.left]
+                return operator.itemgetter(name)
+            case ast.BinOp(op=ast.Pow(), right=ast.Constant(value=int(exponent))) if 0 <= exponent <= _LARGEST_POWER:
+                base = self._read(node.left)
+                return lambda values: _power(base(values), exponent)
             case ast.BinOp(op=operation) if type(operation) in _OPERATORS:
-                parts = [node.left, node.right]
+                binary, left, right = _OPERATORS[type(operation)], self._read(node.left), self._read(node.right)
+                return lambda values: binary(left(values), right(values))
             case ast.UnaryOp(op=operation) if type(operation) in _OPERATORS:
-                parts = [node.operand]
+                unary, operand = _OPERATORS[type(operation)], self._read(node.operand)
+                return lambda values: unary(operand(values))
             case ast.Call(func=ast.Name(id=name), keywords=[]) if name in _FUNCTIONS and node.args:
-                parts = node.args
-            case _:
-                raise FormatError(f"{ast.unparse(node)!r} has no place in a formula: {self.text!r}")
-        for part in parts:
-            self._check(part)
+                function, arguments = _FUNCTIONS[name], list(map(self._read, node.args))
+                return lambda values: function(*(argument(values) for argument in arguments))
+        raise FormatError(f"{ast.unparse(node)!r} has no place in a formula: {self.text!r}")
 
-    def _value(self, node: ast.expr, values: Mapping[str, int]) -> Any:
-        match node:
-            case ast.Constant(value=int() | float() as value):
-                return value
-            case ast.Name(id=name):
-                return values[name]
-            case ast.BinOp(op=ast.Pow()):
-                assert isinstance(node.right, ast.Constant)
-                assert isinstance(node.right.value, int)
-                base, power = self._value(node.left, values), node.right.value
-                if abs(base) > _LARGEST_BASE:
-                    raise OverflowError(f"{base!r} is too large for a power")
-                return base**power
-            case ast.BinOp(op=operation):
-                return _OPERATORS[type(operation)](self._value(node.left, values), self._value(node.right, values))
-            case ast.UnaryOp(op=operation):
-                return _OPERATORS[type(operation)](self._value(node.operand, values))
-            case ast.Call(func=ast.Name(id=name)):
-                return _FUNCTIONS[name](*(self._value(argument, values) for argument in node.args))
-        raise AssertionError(f"_check let {ast.dump(node)} through")
+
+def _power(base: Any, exponent: int) -> Any:
+    if abs(base) > _LARGEST_BASE:
+        raise OverflowError(f"{base!r} is too large for a power")
+    return base**exponent

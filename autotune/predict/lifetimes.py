@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping, Sequence
 
 from ..records.graph import ActivationGraph
-
-
-class Watch(Protocol):
-    """Is told what a half does, one storage and one node at a time."""
-
-    def changed(self, storage: int, size: int) -> None:
-        """A storage was allocated (``size`` above zero) or freed (below)."""
-
-    def ran(self, node: int, level: int) -> None:
-        """A node runs, and so many bytes are alive meanwhile."""
+from .course import Course
 
 
 class Lifetimes:
@@ -34,24 +24,24 @@ class Lifetimes:
         given: Iterable[int],
         outputs: Iterable[int],
         sizes: Sequence[int],
-        workspace: Callable[[int], int],
+        workspace: Mapping[int, int],
         redrawn: frozenset[int],
         start_bytes: int,
         is_forward: bool,
-        watch: Watch | None = None,
+        course: Course | None = None,
     ) -> int:
-        """Run a half; gives its highest point in bytes.
+        """Run a half, and return its highest point in bytes.
 
         Args:
             order: its nodes.
             given: the nodes whose values are its inputs; their storages are part of ``start_bytes``.
             outputs: the nodes whose values outlive it.
             sizes: bytes of each storage; 0 for those that are not the half's to allocate or free.
-            workspace: bytes that a node allocates besides its results while it runs.
+            workspace: bytes that nodes allocate besides their results while they run.
             redrawn: the random nodes whose generator's state is saved in the forward and used in the backward.
             start_bytes: what is alive when it begins.
             is_forward: whether it is the forward.
-            watch: is told all of it.
+            course: is told all of it.
         """
         inputs, storages = self._inputs, self._storages
         last: dict[int, int] = {}
@@ -75,16 +65,16 @@ class Lifetimes:
                 holders[storage] = held + 1
                 if not held:
                     current += sizes[storage]
-                    if watch is not None:
-                        watch.changed(storage, sizes[storage])
+                    if course is not None:
+                        course.changed(storage, sizes[storage])
             state = self._rng_state_bytes if node in redrawn else 0
             # The backward holds the generator's own state too while it redraws.
-            during = current + workspace(node) + state
+            during = current + workspace.get(node, 0) + state
             if is_forward:
                 current += state
             highest = max(highest, during)
-            if watch is not None:
-                watch.ran(node, during)
+            if course is not None:
+                course.ran(during)
             for gone in dying[place]:
                 for storage in storages[gone]:
                     left = holders.get(storage)
@@ -93,8 +83,8 @@ class Lifetimes:
                     holders[storage] = left - 1
                     if left == 1:
                         current -= sizes[storage]
-                        if watch is not None:
-                            watch.changed(storage, -sizes[storage])
+                        if course is not None:
+                            course.changed(storage, -sizes[storage])
             if not is_forward:
                 current -= state
         return highest

@@ -29,9 +29,13 @@ def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:
     sizes = predictor.dimensions_at(configuration.batch_size)
     stashes: dict[str, int] = {}
     for row in facts.clusters:
-        if not _is_recomputed(row, configuration):
-            stash = _value(row.saving_formula, facts.dimensions | sizes)
-            stashes[row.cluster_id] = max(stash, stashes.get(row.cluster_id, 0))  # a row for each strategy
+        if _is_recomputed(row, configuration):
+            continue
+        try:
+            stash = Formula(row.saving_formula)(facts.dimensions | sizes)
+        except FormatError as error:
+            raise PredictionError(f"a cluster's stash cannot be told: {error}", hint="trials measure it") from error
+        stashes[row.cluster_id] = max(stash, stashes.get(row.cluster_id, 0))  # a row for each strategy
     return GraphReading(
         batch_size=sizes.get("batch", configuration.batch_size),
         peak_bytes=prediction.peak_bytes,
@@ -44,16 +48,9 @@ def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:
 
 
 def _is_recomputed(row: ClusterFacts, configuration: Configuration) -> bool:
-    """Return whether the setting recomputes all of a cluster, which then stashes nothing."""
+    """Return whether a setting recomputes all of a cluster, which then stashes nothing."""
     planned = any(plan.cluster_id == row.cluster_id and plan.count == ALL for plan in configuration.plans)
     return planned or (row.is_layer and configuration.level > 0)
-
-
-def _value(formula: str, sizes: dict[str, int]) -> int:
-    try:
-        return Formula(formula)(sizes)
-    except FormatError as error:
-        raise PredictionError(f"a cluster's stash cannot be told: {error}", hint="trials measure it") from error
 
 
 # The self-check's error, as a fraction: predictions that are further off would mislead more than help. Where an engine
@@ -136,7 +133,7 @@ class Predictor:
         self._is_fixed = any(own.isdisjoint({"batch", *facts.per_sample}) for own in names)
 
     def dimensions_at(self, batch_size: int | None) -> dict[str, int]:
-        """The sizes of all dimensions at a batch size; None is the script's own.
+        """Return the sizes of all dimensions at a batch size; None is the script's own.
 
         Raises:
             PredictionError: the graphs were traced with a fixed one, and it is another.
@@ -171,9 +168,7 @@ class Predictor:
         )
 
     def kept(self, configuration: Configuration) -> list[Kept]:
-        """Of each of the facts' graphs what it hands to the backward, node by node.
-
-        All together are the ``saved_bytes`` of ``predict``.
+        """Return what each of the facts' graphs hands to the backward: the ``saved_bytes`` of ``predict``.
 
         Raises:
             PredictionError: as with ``predict``.

@@ -10,7 +10,7 @@ from ..records.graph import ActivationGraph, SharedStorage, StepTrace, Stretch
 from ..records.plan import COMPROMISED, Plan, Quota, level_plans
 from .course import Blocks, Course
 from .formulas import Formula
-from .lifetimes import Lifetimes, Watch
+from .lifetimes import Lifetimes
 from .partition import GraphSplitter, Split
 
 
@@ -67,7 +67,7 @@ class Simulation:
 
     def __init__(self, graphs: Sequence[ActivationGraph], traces: Sequence[StepTrace] = ()) -> None:
         self._graphs = [_Graph(graph) for graph in graphs]
-        self._traces = [_Trace(trace, self._graphs) for trace in traces or [_plain_trace(graphs)]]
+        self._traces = [_Trace(trace, self._graphs) for trace in traces or [_plain_trace(self._graphs)]]
         # Of those that differ in the gradients alone that they find, the one with the fewest.
         least: dict[tuple[tuple[int, ...], ...], _Trace] = {}
         for trace in sorted(self._traces, key=lambda own: own.trace.gradients):
@@ -92,21 +92,13 @@ class Simulation:
         traces = self._traces if accumulates else self._first_traces
         peaks = [(trace.run(splits, dimensions), trace.trace.gradients) for trace in traces]
         peak, gradients = max(peaks, key=sum)
-        times = [
-            graph.graph.calls * sum(graph.graph.times_ns[node] for node in graph.recomputed(split))
-            for graph, split in zip(self._graphs, splits, strict=True)
-            if graph.graph.times_ns
-        ]
-        return Simulated(
-            saved_bytes=sum(
-                int(graph.saved_bytes(split, dimensions) * graph.graph.calls)
-                for graph, split in zip(self._graphs, splits, strict=True)
-            ),
-            peak_bytes=peak,
-            recompute_time_s=sum(times) / 1e9,
-            unmatched=quota.unmatched(),
-            gradient_bytes=gradients,
-        )
+        saved_bytes, recompute_ns = 0, 0.0
+        for graph, split in zip(self._graphs, splits, strict=True):
+            calls, times_ns = graph.graph.calls, graph.graph.times_ns
+            saved_bytes += int(graph.kept(split, dimensions).total() * calls)
+            if times_ns:
+                recompute_ns += calls * sum(times_ns[node] for node in graph.recomputed(split))
+        return Simulated(saved_bytes, peak, recompute_ns / 1e9, quota.unmatched(), gradients)
 
     def kept(self, plans: Iterable[Plan] = (), level: int = 0, *, dimensions: Mapping[str, int]) -> list[Kept]:
         """Of each graph what it hands to the backward: all together are the ``saved_bytes`` of ``run``."""
@@ -174,6 +166,7 @@ class _Graph:
         self.tangents = _storages(graph, graph.tangents)
         self.gradients = _storages(graph, graph.backward_outputs) - self._primals
         self.elsewhere = frozenset(graph.elsewhere)
+        self.state_bytes = 0 if graph.rng_state_elsewhere else graph.rng_state_bytes
         self._lasting = self._primals | _storages(graph, graph.constants) | set(graph.elsewhere)
         self.results = _storages(graph, graph.forward_outputs) - self._lasting
         self._known: dict[tuple[tuple[str, int], ...], _Sizes] = {}
@@ -183,12 +176,11 @@ class _Graph:
         both, spared = set(split.forward), {*self.graph.getitems, *self.graph.always}
         return [node for node in split.backward if node in both and node not in spared]
 
-    def saved_bytes(self, split: Split, dimensions: Mapping[str, int]) -> int:
-        """Return what one call hands to its backward."""
-        return sum(self.kept(split, dimensions).values())
-
     def kept(self, split: Split, dimensions: Mapping[str, int]) -> Counter[int]:
-        """The same by the node that makes it; a generator's state belongs to the node that draws again from it."""
+        """Return the bytes that one call hands to its backward, by the node that makes them.
+
+        A generator's state belongs to the node that draws again from it.
+        """
         sizes, kept = self.sizes(dimensions).all, Counter[int]()
         for storage in _storages(self.graph, split.saved) - self._primals:
             kept[self._makers[storage]] += sizes[storage]
@@ -196,15 +188,7 @@ class _Graph:
             kept[node] += self.graph.rng_state_bytes
         return kept
 
-    def saved(self, split: Split) -> set[int]:
-        """The storages that one call hands to its backward."""
-        return _storages(self.graph, split.saved)
-
-    def live_states(self, split: Split) -> int:
-        """Return what states of generators that are handed to the backward take where memory is predicted."""
-        return 0 if self.graph.rng_state_elsewhere else len(split.redrawn) * self.graph.rng_state_bytes
-
-    def forward(self, split: Split, dimensions: Mapping[str, int], start_bytes: int, watch: Watch | None = None) -> int:
+    def forward(self, split: Split, dimensions: Mapping[str, int], start_bytes: int, course: Course | None) -> int:
         """Run a forward on top of what is there."""
         graph, sizes = self.graph, self.sizes(dimensions)
         return self._lifetimes.run(
@@ -212,11 +196,11 @@ class _Graph:
             given=graph.primals,
             outputs=(*graph.forward_outputs, *split.saved),
             sizes=sizes.own,
-            workspace=lambda node: sizes.workspace.get(node, 0),
+            workspace=sizes.workspace,
             redrawn=split.redrawn,
             start_bytes=start_bytes,
             is_forward=True,
-            watch=watch,
+            course=course,
         )
 
     def backward(
@@ -225,7 +209,7 @@ class _Graph:
         dimensions: Mapping[str, int],
         start_bytes: int,
         changed: Mapping[int, int],
-        watch: Watch | None = None,
+        course: Course | None,
     ) -> int:
         """Run a backward on top of what is there, what it is given included.
 
@@ -243,30 +227,28 @@ class _Graph:
             given=(*split.saved, *graph.tangents),
             outputs=graph.backward_outputs,
             sizes=own,
-            workspace=lambda node: sizes.workspace.get(node, 0),
+            workspace=sizes.workspace,
             redrawn=split.redrawn,
             start_bytes=start_bytes,
             is_forward=False,
-            watch=watch,
+            course=course,
         )
 
     def returned_bytes(self, saved: set[int], dimensions: Mapping[str, int]) -> int:
         """Return what a backward has allocated of what it returns."""
-        own = self.sizes(dimensions).own
-        return sum(own[storage] for storage in self.gradients - saved - self.tangents - self.results)
+        return self.own_bytes(self.gradients - saved - self.tangents - self.results, dimensions)
 
-    def result_bytes(self, dimensions: Mapping[str, int]) -> int:
-        """Return what the forward returns, apart from what lives longer anyway."""
+    def own_bytes(self, storages: Iterable[int], dimensions: Mapping[str, int]) -> int:
+        """Return what storages take, apart from those that live longer anyway."""
         own = self.sizes(dimensions).own
-        return sum(own[storage] for storage in self.results)
+        return sum(own[storage] for storage in storages)
 
     def new_bytes(self, node: int, dimensions: Mapping[str, int]) -> int:
         """Return what the results of a node allocate: the storages that none of its inputs lie in."""
-        graph, sizes = self.graph, self.sizes(dimensions)
+        graph = self.graph
         if node in graph.getitems:
             return 0
-        held = _storages(graph, graph.inputs[node])
-        return sum(sizes.own[storage] for storage in set(graph.storages[node]) - held)
+        return self.own_bytes(set(graph.storages[node]) - _storages(graph, graph.inputs[node]), dimensions)
 
     def sizes(self, dimensions: Mapping[str, int]) -> _Sizes:
         """Its sizes where the dimensions have these values."""
@@ -320,14 +302,12 @@ class _Trace:
             call = event if event >= 0 else -1 - event
             graph, split = self._graphs[call], splits[trace.calls[call]]
             if course is not None:
-                waiting = [other for other in (self._pending[place - 1] if place else ()) if other != call]
                 course.enter(
                     trace.calls[call],
                     saved=saved[call],
-                    sizes=graph.sizes(dimensions).own,
-                    waiting=[
+                    held=[
                         (trace.calls[other], saved[other], self._graphs[other].sizes(dimensions).own)
-                        for other in waiting
+                        for other in (self._pending[place - 1] if place else ())
                     ],
                     gradients=trace.stretches[place - 1].gradients_end if place else 0,
                     returned=graph.gradients,
@@ -336,7 +316,7 @@ class _Trace:
             if event >= 0:
                 peak, returned = graph.forward(split, dimensions, level, course), 0
             else:
-                level += self._given(call, dimensions)
+                level += graph.own_bytes(graph.tangents, dimensions)
                 # Nothing is freed of what is held elsewhere too. What is not given is another copy, recomputed.
                 changed = {
                     storage: self._size(number, dimensions)
@@ -365,27 +345,20 @@ class _Trace:
     def accounted(self, splits: Sequence[Split], dimensions: Mapping[str, int]) -> Accounted:
         """Return what the graphs account for in each stretch."""
         saved = self._saved(splits)
-        returned, given = [], []
+        returned, given = ([0] * len(self.trace.events) for _ in range(2))
         for place, event in enumerate(self.trace.events):
-            call = -1 - event
-            returned.append(self._graphs[call].returned_bytes(saved[call], dimensions) if event < 0 else 0)
-            following = self.trace.events[place + 1] if place + 1 < len(self.trace.events) else 0
-            given.append(self._given(-1 - following, dimensions) if following < 0 else 0)
+            if event < 0:
+                graph = self._graphs[-1 - event]
+                returned[place] = graph.returned_bytes(saved[-1 - event], dimensions)
+                given[place - 1] = graph.own_bytes(graph.tangents, dimensions)
         kept = self._kept(splits, saved, self._alive(saved), dimensions)
         return Accounted(kept, returned, given, self._result_bytes(dimensions))
 
     def _saved(self, splits: Sequence[Split]) -> list[set[int]]:
-        """Of each call the storages that it hands to its backward."""
-        of_graphs: dict[int, set[int]] = {}
-        for number, graph in zip(self.trace.calls, self._graphs, strict=True):
-            if number not in of_graphs:
-                of_graphs[number] = graph.saved(splits[number])
+        """Return the storages that each call hands to its backward."""
+        graphs = dict(zip(self.trace.calls, self._graphs, strict=True))
+        of_graphs = {number: _storages(graph.graph, splits[number].saved) for number, graph in graphs.items()}
         return [of_graphs[number] for number in self.trace.calls]
-
-    def _given(self, call: int, dimensions: Mapping[str, int]) -> int:
-        graph = self._graphs[call]
-        own = graph.sizes(dimensions).own
-        return sum(own[storage] for storage in graph.tangents)
 
     def _alive(self, saved: Sequence[set[int]]) -> list[set[int]]:
         """The shared storages that are there, stretch by stretch."""
@@ -408,9 +381,9 @@ class _Trace:
         """In each stretch what calls under way have saved, and what the script holds of what they returned."""
         own = []
         for call, number in enumerate(self.trace.calls):
-            graph, sizes = self._graphs[call], self._graphs[call].sizes(dimensions).own
+            graph = self._graphs[call]
             private = saved[call] - self._shared[call].keys()
-            own.append(sum(sizes[storage] for storage in private) + graph.live_states(splits[number]))
+            own.append(graph.own_bytes(private, dimensions) + len(splits[number].redrawn) * graph.state_bytes)
         shared = [self._size(number, dimensions) for number in range(len(self.trace.shared))]
         return [
             sum(own[call] for call in pending) + sum(shared[number] for number in there)
@@ -424,17 +397,17 @@ class _Trace:
         return 0 if storage in graph.elsewhere else graph.sizes(dimensions).all[storage]
 
     def _result_bytes(self, dimensions: Mapping[str, int]) -> int:
-        return sum(graph.result_bytes(dimensions) for graph in self._graphs)
+        return sum(graph.own_bytes(graph.results, dimensions) for graph in self._graphs)
 
 
-def _plain_trace(graphs: Sequence[ActivationGraph]) -> StepTrace:
-    """Each graph's calls one after the other, then their backwards; nothing is held around them."""
-    calls = [number for number, graph in enumerate(graphs) for _ in range(max(1, round(graph.calls)))]
+def _plain_trace(graphs: Sequence[_Graph]) -> StepTrace:
+    """Run each graph's calls one after the other, then their backwards, with nothing held around them."""
+    calls = [number for number, graph in enumerate(graphs) for _ in range(max(1, round(graph.graph.calls)))]
     events = [*range(len(calls)), *(-1 - call for call in reversed(range(len(calls))))]
     shared = [
         SharedStorage(((call, storage),), call, len(events) - 1)
         for call, number in enumerate(calls)
-        for storage in sorted(_Graph(graphs[number]).results)
+        for storage in sorted(graphs[number].results)
     ]
     return StepTrace(tuple(calls), tuple(events), (Stretch(0, 0, 0),) * len(events), tuple(shared))
 

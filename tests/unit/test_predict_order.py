@@ -86,7 +86,7 @@ class Backward:
             given=self.given,
             outputs=self.outputs,
             sizes=sizes,
-            workspace=lambda node: 0,
+            workspace={},
             redrawn=frozenset(),
             start_bytes=sum(sizes[storage] for node in self.given for storage in self.storages[node]),
             is_forward=False,
