@@ -10,11 +10,21 @@ import sympy
 import torch
 from torch import fx
 
+from ...predict.partition import MUST_RECOMPUTE, MUST_SAVE
 from ...records.graph import ActivationGraph, LayerNodes, OccurrenceNodes
-from .joint import base_of, device_of, is_checkpointed, is_mutable, is_random, is_tensor, traced_size, value_of
+from .joint import (
+    base_of,
+    is_checkpointed,
+    is_mutable,
+    is_random,
+    is_symbol,
+    is_tensor,
+    tensors_of,
+    traced_size,
+    value_of,
+)
 from .partition import JointGraph, may_move
 
-_SYMBOLS = (torch.SymInt, torch.SymFloat, torch.SymBool)
 # The stock partitioner passes over these.
 _PASSED_OVER = ("_assert_scalar", "_assert_async", "_record_function_enter", "_record_function_exit")
 
@@ -24,7 +34,9 @@ def obstacle(joint: JointGraph) -> str | None:
     if not joint.is_functional:
         return "it has side effects"
     nodes = _nodes(joint)
-    if not joint.has_stock_partitioner and any(_is_on_accelerator(node) for node in nodes):
+    if not joint.has_stock_partitioner and any(
+        tensor.device.type != "cpu" for node in nodes for tensor in tensors_of(node)
+    ):
         return "no prediction under Inductor was held against a measured peak on a GPU yet"
     forward = nodes[: _last_forward(nodes) + 1]
     for node in nodes:
@@ -64,7 +76,7 @@ def activation_graph(
     number = {node: place for place, node in enumerate(nodes)}
     named = {node.name: place for place, node in enumerate(nodes)}
     storages = _Storages(nodes, names)
-    held = [storages.of(value_of(base_of(node) if is_tensor(node) else node)) for node in nodes]
+    held = [storages.of(base_of(node) if is_tensor(node) else node) for node in nodes]
     outputs = [node for node in joint.outputs if isinstance(node, fx.Node)]
     forward_outputs = [node for node in joint.outputs[: joint.num_forward_outputs] if isinstance(node, fx.Node)]
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -76,7 +88,6 @@ def activation_graph(
         return tuple(named[name] for name in chosen)
 
     device = storages.most_used_device()
-    on_host = device is None or device.type == "cpu"
     return ActivationGraph(
         names=tuple(node.name for node in nodes),
         inputs=tuple(numbers(node.all_input_nodes) for node in nodes),
@@ -89,11 +100,15 @@ def activation_graph(
         primals=numbers(node for node in inputs if not _is_tangent(node)),
         tangents=numbers(node for node in inputs if _is_tangent(node)),
         constants=numbers(node for node in nodes if node.op == "get_attr"),
-        symbols=numbers(node for node in nodes if isinstance(value_of(node), (*_SYMBOLS, int, float))),
+        symbols=numbers(node for node in nodes if is_symbol(node) or isinstance(value_of(node), float)),
         getitems=numbers(node for node in nodes if node.target is operator.getitem),
         random=numbers(node for node in nodes if is_random(node)),
         updates=numbers(node for node in nodes if is_mutable(node)),
-        checkpoints=tuple(_checkpoint(node, place) for node, place in number.items() if node.meta.get("recompute")),
+        checkpoints=tuple(
+            (place, MUST_RECOMPUTE if is_checkpointed(node) else MUST_SAVE, node.meta.get("ac_graph_id", -1))
+            for node, place in number.items()
+            if node.meta.get("recompute")
+        ),
         layers=tuple(
             LayerNodes(each.cluster_id, len(each.nodes), of_names(each.recompute), of_names(each.keep))
             for each in joint.layers
@@ -101,10 +116,10 @@ def activation_graph(
         occurrences=tuple(
             OccurrenceNodes(each.cluster_id, each.strategy, of_names(each.subgraph)) for each in joint.occurrences
         ),
-        rng_state_bytes=torch.get_rng_state().nbytes if on_host else 16,
+        rng_state_bytes=torch.get_rng_state().nbytes if device is None else 16,
         always=tuple(sorted(of_names(joint.always))),
         holds_tangents=holds_tangents(),
-        rng_state_elsewhere=not on_host,
+        rng_state_elsewhere=device is not None,
         fixed=numbers(node for node in nodes if node.op == "call_function" and not may_move(node)),
         elsewhere=storages.elsewhere(device),
         calls=calls,
@@ -131,16 +146,17 @@ class _Storages:
         self._known: dict[Any, int] = {}
         self._replacements: dict[sympy.Symbol, Any] = {}
         for node in nodes:
-            for value in _parts(value_of(node)):
-                self._learn([value] if isinstance(value, torch.SymInt) else getattr(value, "shape", ()))
+            for size in (value_of(node), *(size for tensor in tensors_of(node) for size in tensor.shape)):
+                if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+                    self._replacements.setdefault(size.node.expr, traced_size(size))
         self._replacements |= names
 
-    def of(self, value: Any) -> tuple[int, ...]:
-        """The storages that a value lies in."""
-        return tuple(self._number(part) for part in _parts(value) if isinstance(part, torch.Tensor))
+    def of(self, node: fx.Node) -> tuple[int, ...]:
+        """Number the storages that a node's value lies in."""
+        return tuple(map(self._number, tensors_of(node)))
 
     def formula(self, size: Any) -> int:
-        """The number of a size's formula."""
+        """Number a size's formula."""
         known = self._known.get(size)
         if known is None:
             text = str(sympy.sympify(size).subs(self._replacements))
@@ -150,18 +166,13 @@ class _Storages:
         return known
 
     def most_used_device(self) -> torch.device | None:
-        """The accelerator that the graph computes on, or the CPU."""
+        """Return the accelerator that the graph computes on; None where it computes on the CPU."""
         on_accelerator = [device for device in self._devices if device.type != "cpu"]
         return max(set(on_accelerator), key=on_accelerator.count) if on_accelerator else None
 
     def elsewhere(self, device: torch.device | None) -> tuple[int, ...]:
-        """The storages on other devices."""
+        """Return the storages on other devices."""
         return tuple(place for place, own in enumerate(self._devices) if device is not None and own != device)
-
-    def _learn(self, sizes: Iterable[Any]) -> None:
-        for size in sizes:
-            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
-                self._replacements.setdefault(size.node.expr, traced_size(size))
 
     def _number(self, tensor: torch.Tensor) -> int:
         storage = tensor.untyped_storage()
@@ -179,17 +190,8 @@ def _nodes(joint: JointGraph) -> list[fx.Node]:
     return [node for node in joint.nodes.values() if node.op != "output"]
 
 
-def _parts(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, (tuple, list)) else (value,)
-
-
 def _is_tangent(node: fx.Node) -> bool:
     return node.op == "placeholder" and "tangents" in str(node.target)
-
-
-def _is_on_accelerator(node: fx.Node) -> bool:
-    device = device_of(node)
-    return device is not None and device.type != "cpu"
 
 
 def _last_forward(nodes: list[fx.Node]) -> int:
@@ -199,7 +201,3 @@ def _last_forward(nodes: list[fx.Node]) -> int:
         for place, node in enumerate(nodes)
         if node.meta.get("partitioner_tag") == "is_forward" or (node.op == "placeholder" and not _is_tangent(node))
     )
-
-
-def _checkpoint(node: fx.Node, place: int) -> tuple[int, int, int]:
-    return place, 1 if is_checkpointed(node) else 2, node.meta.get("ac_graph_id", -1)

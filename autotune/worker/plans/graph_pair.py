@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +11,6 @@ import torch
 from torch import fx
 
 from .joint import (
-    Bytes,
     is_symbol,
     is_tensor,
     lasting_storages,
@@ -26,14 +24,14 @@ _LITERALS = (bool, int, str, type(None))
 
 
 def compiled(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """A function of a graph's inputs, in a list that it empties; each value is let go after its last use.
+    """Make a function of a graph's inputs, in a list that it empties; each value is let go after its last use.
 
     Args:
         module: functions and constants only, as AOTAutograd's graphs are.
     """
     code = _Code(module)
     binary = compile(code.source(), "<a graph under plans>", "exec")
-    scope: dict[str, Any] = dict(code.names)
+    scope = dict(code.names)
     exec(binary, scope)  # noqa: S102
     function: Callable[[list[Any]], Any] = scope["run"]
     return function
@@ -69,14 +67,10 @@ class _Code:
         assert node.op == "call_function", node.op
         if node.target is operator.getitem:
             return f"{self._written(node.args[0])}[{self._written(node.args[1])}]"
-        arguments = [
-            *map(self._written, node.args),
-            *(f"{key}={self._written(node.kwargs[key])}" for key in node.kwargs),
-        ]
-        function = self._functions.get(node.target)
-        if function is None:
-            function = self._functions[node.target] = self._constant(node.target)
-        return f"{function}({', '.join(arguments)})"
+        keywords = (f"{key}={self._written(value)}" for key, value in node.kwargs.items())
+        if node.target not in self._functions:
+            self._functions[node.target] = self._constant(node.target)
+        return f"{self._functions[node.target]}({', '.join([*map(self._written, node.args), *keywords])})"
 
     def _written(self, value: Any) -> str:
         if isinstance(value, fx.Node):
@@ -114,48 +108,38 @@ def _last_uses(nodes: list[fx.Node]) -> dict[fx.Node, list[fx.Node]]:
     return found
 
 
-@dataclass(frozen=True, eq=False)
 class Pair:
     """A joint graph split into forward and backward.
 
-    ``saved`` is what is handed from one to the other. ``signature`` counts the saved symbols and the saved tensors
-    without version check, which AOTAutograd's runtime fixed when it compiled the first pair of this graph.
-    ``saved_inputs`` tells for each saved tensor whether it is an input of the forward. ``mark`` is the place among
-    the saved values of a tensor that each run of the forward makes anew; None where there is none.
+    Attributes:
+        saved: What is handed from one to the other.
+        signature: The numbers of saved symbols and of saved tensors without version check, which AOTAutograd's runtime
+            fixed when it compiled the first pair of this graph.
+        saved_inputs: For each saved tensor whether it is an input of the forward.
+        mark: The place among the saved values of a tensor that each run of the forward makes anew; None without one.
+        recomputed: The names of what both run.
     """
 
-    forward: fx.GraphModule
-    backward: fx.GraphModule
-    saved: Bytes
-    signature: tuple[int, int]
-    saved_inputs: tuple[bool, ...]
-    mark: int | None
-    num_forward_outputs: int
-    recomputed: tuple[str, ...]
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         forward: fx.GraphModule,
         backward: fx.GraphModule,
         *,
         num_forward_outputs: int,
         recomputed: tuple[str, ...],
-    ) -> Pair:
-        """The pair that a forward and its backward are; ``recomputed`` names what both run."""
+    ) -> None:
         saved = saved_nodes(forward, num_forward_outputs)
         lasting = lasting_storages(forward.graph)
         marks = (place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting)
-        return cls(
-            forward=forward,
-            backward=backward,
-            saved=unique_bytes(saved, parameter_storages(forward.graph)),
-            signature=(sum(map(is_symbol, saved)), sum(map(_has_no_version_check, saved))),
-            saved_inputs=tuple(node.op == "placeholder" for node in saved if is_tensor(node)),
-            mark=next(marks, None),
-            num_forward_outputs=num_forward_outputs,
-            recomputed=recomputed,
-        )
+        unchecked = [node for node in saved if node.meta.get("saved_tensor_with_no_vc_check", False)]
+        self.forward = forward
+        self.backward = backward
+        self.num_forward_outputs = num_forward_outputs
+        self.recomputed = recomputed
+        self.saved = unique_bytes(saved, parameter_storages(forward.graph))
+        self.signature = (sum(map(is_symbol, saved)), len(unchecked))
+        self.saved_inputs = tuple(node.op == "placeholder" for node in saved if is_tensor(node))
+        self.mark = next(marks, None)
 
     @cached_property
     def run_forward(self) -> Callable[[list[Any]], Any]:
@@ -176,11 +160,6 @@ class Pair:
         # The runtime puts the saved symbols first here, and last in the forward's results.
         position = None if self.mark is None else self.signature[0] + self.mark
         return None if position is None or position >= len(arguments) else _storage(arguments[position])
-
-
-def _has_no_version_check(node: fx.Node) -> bool:
-    value: Any = node.meta.get("saved_tensor_with_no_vc_check", False)
-    return bool(value)
 
 
 def _storage(value: Any) -> int | None:

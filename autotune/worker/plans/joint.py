@@ -39,7 +39,7 @@ class Bytes:
 
     @classmethod
     def total(cls, parts: Sequence[Bytes]) -> Bytes:
-        """The sum: of many formulas in one go, as sympy sorts the terms each time."""
+        """Add up many formulas in one go, as sympy sorts the terms each time."""
         symbols = {symbol: value for part in parts for symbol, value in part.symbols.items()}
         return cls(sum(part.value for part in parts), sympy.Add(*(part.formula for part in parts)), symbols)
 
@@ -50,11 +50,11 @@ class Bytes:
         return Bytes(self.value - other.value, self.formula - other.formula, self.symbols | other.symbols)
 
     def named(self, names: Mapping[sympy.Symbol, sympy.Expr]) -> Bytes:
-        """The same in dimensions instead of one graph's symbols; symbols without a name are replaced by their value."""
+        """Write it in dimensions instead of one graph's symbols; a symbol without a name is replaced by its value."""
         return Bytes(self.value, self.formula.subs({**self.symbols, **names}))
 
     def value_at(self, dimensions: Mapping[str, int]) -> int:
-        """The value for other sizes of the dimensions, once they are ``named``."""
+        """Return the value for other sizes of the dimensions, once they are ``named``."""
         # By the symbols themselves: sympy takes a name for another symbol, of which it assumes nothing.
         symbols = {symbol for symbol in self.formula.free_symbols if str(symbol) in dimensions}
         at = self.formula.subs({symbol: dimensions[str(symbol)] for symbol in symbols})
@@ -62,8 +62,15 @@ class Bytes:
 
 
 def value_of(node: fx.Node) -> Any:
-    """The fake value that tracing recorded for a node."""
+    """Return the fake value that tracing recorded for a node."""
     return node.meta.get("val")
+
+
+def tensors_of(node: fx.Node) -> list[torch.Tensor]:
+    """List the fake tensors of a node's value: several for a tuple, none for a symbol."""
+    value = value_of(node)
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return [part for part in parts if isinstance(part, torch.Tensor)]
 
 
 def is_tensor(node: fx.Node) -> bool:
@@ -86,16 +93,14 @@ def base_of(node: fx.Node) -> fx.Node:
 
 
 def storage_key(node: fx.Node) -> int | None:
-    """Identity of the storage behind a node's tensor: views share it with their base."""
+    """Return the identity of the storage behind a node's tensor: views share it with their base."""
     value = value_of(base_of(node))
     return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
 
 
 def storages_of(node: fx.Node) -> tuple[int, ...]:
-    """Identities of the storages that a node's value lies in: several for a tuple, none for a symbol."""
-    value = value_of(node)
-    parts = value if isinstance(value, (tuple, list)) else (value,)
-    return tuple(part.untyped_storage()._cdata for part in parts if isinstance(part, torch.Tensor))
+    """Return the identities of the storages that a node's value lies in."""
+    return tuple(tensor.untyped_storage()._cdata for tensor in tensors_of(node))
 
 
 def node_bytes(node: fx.Node) -> Bytes:
@@ -125,16 +130,15 @@ def rng_state_bytes(node: fx.Node) -> Bytes:
 
 
 def traced_size(size: torch.SymInt) -> int:
-    """The value that a symbolic size had while tracing; 0 for sizes that only the data decides."""
+    """Return the value that a symbolic size had while tracing; 0 for sizes that only the data decides."""
     hint = size.node.hint
     return 0 if hint is None else int(hint)
 
 
 def label(node: fx.Node) -> str:
-    """The operator's name as in a cluster id: of the ATen operator that the script's call was traced to.
+    """Return the operator's name as in a cluster id: of the ATen operator that the script's call was traced to.
 
-    Attention goes by one name, whichever of its kernels torch has chosen for these shapes, this device and whether
-    algorithms have to be deterministic.
+    Attention goes by one name, whichever of its kernels torch has chosen.
     """
     target = node.meta.get("original_aten") or node.target
     packet = getattr(target, "_overloadpacket", target)
@@ -159,6 +163,13 @@ def is_mutable(node: fx.Node) -> bool:
     return isinstance(node.target, torch._ops.OpOverload) and bool(node.target._schema.is_mutable)
 
 
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """Return the arguments of an operator's call by name, defaults included."""
+    assert isinstance(node.target, torch._ops.OpOverload)
+    given = {argument.name: argument.default_value for argument in node.target._schema.arguments}
+    return given | dict(zip(given, node.args, strict=False)) | node.kwargs
+
+
 def is_whole_slice(node: fx.Node) -> bool:
     """Return whether a node writes into a slice that leaves nothing away.
 
@@ -167,9 +178,8 @@ def is_whole_slice(node: fx.Node) -> bool:
     """
     if node.target is not aten.slice_scatter.default:
         return False
-    names = [argument.name for argument in aten.slice_scatter.default._schema.arguments]
-    given = dict(zip(names, node.args, strict=False)) | node.kwargs
-    return bool(not given.get("start") and given.get("end") in (None, sys.maxsize) and given.get("step", 1) == 1)
+    given = arguments_of(node)
+    return bool(not given["start"] and given["end"] in (None, sys.maxsize) and given["step"] == 1)
 
 
 def is_checkpointed(node: fx.Node) -> bool:
@@ -186,15 +196,11 @@ def is_random(node: fx.Node) -> bool:
         return False
     if torch.Tag.nondeterministic_seeded not in node.target.tags:
         return False
-    for position, argument in enumerate(node.target._schema.arguments):
-        if argument.name == "dropout_p":
-            given = node.args[position] if position < len(node.args) else node.kwargs.get("dropout_p")
-            return bool((argument.default_value if given is None else given) != 0)
-    return True
+    return bool(arguments_of(node).get("dropout_p", 1) != 0)
 
 
 def ancestors(outputs: Iterable[Any]) -> set[fx.Node]:
-    """The nodes among a graph's outputs, and all that those need."""
+    """Return the nodes among a graph's outputs, and all that those need."""
     pending = [node for node in outputs if isinstance(node, fx.Node)]
     found: set[fx.Node] = set()
     while pending:
@@ -206,10 +212,8 @@ def ancestors(outputs: Iterable[Any]) -> set[fx.Node]:
 
 
 def device_of(node: fx.Node) -> torch.device | None:
-    """The device of a node's tensor, or of the first of several; None for nodes without."""
-    value = value_of(node)
-    values = value if isinstance(value, (tuple, list)) else [value]
-    return next((each.device for each in values if isinstance(each, torch.Tensor)), None)
+    """Return the device of a node's tensor, or of the first of several; None for nodes without."""
+    return next((tensor.device for tensor in tensors_of(node)), None)
 
 
 def copy_joint(joint: fx.GraphModule) -> fx.GraphModule:
@@ -248,23 +252,18 @@ def saved_nodes(forward: fx.GraphModule, num_forward_outputs: int) -> list[fx.No
 
 
 def parameter_storages(graph: fx.Graph) -> set[int | None]:
-    """Storages that live longer than the step anyway: parameters, buffers and inputs."""
+    """Return the storages that live longer than the step anyway: parameters, buffers and inputs."""
     return {storage_key(node) for node in graph.find_nodes(op="placeholder") if is_tensor(node)}
 
 
 def lasting_storages(forward: fx.Graph) -> set[int | None]:
-    """Storages that live longer than the step: of a forward's inputs and constants."""
+    """Return the storages that live longer than the step: of a forward's inputs and constants."""
     return parameter_storages(forward) | {storage_key(node) for node in forward.find_nodes(op="get_attr")}
 
 
 def unique_bytes(nodes: Iterable[fx.Node], excluded: set[int | None]) -> Bytes:
-    """Total size of the nodes, each storage once, without the ``excluded`` storages."""
-    seen = set(excluded)
-    parts = []
+    """Return the total size of the nodes, each storage once, without the ``excluded`` storages."""
+    firsts: dict[int | None, fx.Node] = {}
     for node in nodes:
-        key = storage_key(node)
-        if key is None or key in seen:
-            continue
-        seen.add(key)
-        parts.append(node_bytes(node))
-    return Bytes.total(parts)
+        firsts.setdefault(storage_key(node), node)
+    return Bytes.total([node_bytes(node) for key, node in firsts.items() if key is not None and key not in excluded])

@@ -36,7 +36,7 @@ class Layer:
 
 
 def repeated_modules(root: nn.Module) -> Iterator[nn.Module]:
-    """The modules that repeat inside of a root: at least two of a class stand under one parent at different indices."""
+    """Give the modules that repeat inside of a root: two or more of a class, under one parent at different indices."""
     for parent in root.modules():
         indexed = [child for name, child in parent.named_children() if name.isdigit()]
         number = Counter(map(type, indexed))
@@ -44,19 +44,19 @@ def repeated_modules(root: nn.Module) -> Iterator[nn.Module]:
 
 
 def repeated_class(root: nn.Module, module: nn.Module) -> str:
-    """The class of a module that repeats inside of a root, empty for one that does not."""
+    """Return the class of a module that repeats inside of a root; empty for one that does not."""
     return type(module).__name__ if any(one is module for one in repeated_modules(root)) else ""
 
 
 def outermost_blocks(root: nn.Module) -> list[nn.Module]:
-    """The modules of a root that repeat, but for those inside of another one of their own class."""
+    """List the modules of a root that repeat, but for those inside of another one of their own class."""
     found = dict.fromkeys(repeated_modules(root))
     inside = {inner: outer for outer in found for inner in outer.modules() if inner is not outer}
     return [one for one in found if type(inside.get(one)) is not type(one)]
 
 
 def class_name_of(module: nn.Module) -> str:
-    """The name of a module's class as a cluster id has it."""
+    """Return the name of a module's class as a cluster id has it."""
     return _in_cluster_id(type(module).__name__)
 
 
@@ -80,21 +80,20 @@ def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repe
     layers: dict[tuple[str, str], list[fx.Node]] = {}
     claimed: dict[str, set[fx.Node]] = {}
     for (class_name, path), own in members.items():
-        if parents[class_name, path.rpartition("#")[0]] < 2 or _is_inside(own, claimed.get(class_name, set())):
-            continue
-        layers[class_name, path] = own
-        claimed.setdefault(class_name, set()).update(own)
+        known = claimed.setdefault(class_name, set())
+        if parents[class_name, path.rpartition("#")[0]] > 1 and known.isdisjoint(own):
+            layers[class_name, path] = own
+            known.update(own)
     _adopt_orphans(nodes, layers)
     if block:
         layers = {key: own for key, own in layers.items() if key[0] != block} | {(block, ""): nodes}
-    order = {node: position for position, node in enumerate(joint.graph.nodes)}
+    place = {node.name: position for position, node in enumerate(joint.graph.nodes)}
     found = []
     for (class_name, path), own in layers.items():
-        in_order = sorted(own, key=order.__getitem__)
+        in_order = sorted(own, key=lambda node: place[node.name])
         recompute, keep = _tags(in_order, forward_names, repeatable)
         if recompute or keep:
             found.append(Layer(f"{class_name}+", path, tuple(node.name for node in in_order), recompute, keep))
-    place = {node.name: position for node, position in order.items()}
     return sorted(found, key=lambda layer: place[layer.nodes[0]])
 
 
@@ -115,7 +114,7 @@ def _tags(
 
 
 def _indexed_modules(node: fx.Node) -> list[tuple[str, int, str]]:
-    """The modules with an index around a node, outermost first: (parent path, index, class name)."""
+    """List the modules with an index around a node, outermost first: (parent path, index, class name)."""
     found = []
     for path, module_class in (node.meta.get("nn_module_stack") or {}).values():
         match = _INDEX.search(str(path))
@@ -124,10 +123,6 @@ def _indexed_modules(node: fx.Node) -> list[tuple[str, int, str]]:
             parent = str(path)[: match.start()]
             found.append((parent, int(match.group(1)), _in_cluster_id(name)))
     return found
-
-
-def _is_inside(nodes: list[fx.Node], claimed: set[fx.Node]) -> bool:
-    return any(node in claimed for node in nodes)
 
 
 def _adopt_orphans(nodes: list[fx.Node], layers: dict[tuple[str, str], list[fx.Node]]) -> None:

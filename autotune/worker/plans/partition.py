@@ -219,7 +219,7 @@ class JointGraph:
             postpone(backward.graph, lasting_storages(forward.graph))
             backward = _LazyGraphModule(backward, backward.graph)
         recomputed = tuple(node.name for node in operators if node.name in again)
-        return Pair.of(forward, backward, num_forward_outputs=self.num_forward_outputs, recomputed=recomputed)
+        return Pair(forward, backward, num_forward_outputs=self.num_forward_outputs, recomputed=recomputed)
 
     @cached_property
     def _fake_mode(self) -> Any:

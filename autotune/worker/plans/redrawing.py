@@ -1,9 +1,8 @@
 """Random operators that the backward runs again: what lets them draw what they drew in the forward.
 
 Torch's partitioner wraps such an operator into another one in each half: the forward's returns the generator's state
-too, the backward's draws from that state and puts back what was there before. Inductor compiles these wrappers. Where
-halves are run node by node, a wrapper takes many times as long as what it does, since each goes through a dispatcher
-written in Python. There the generators are called themselves.
+too, the backward's draws from that state and puts back what was there before. Inductor compiles these wrappers. Node by
+node they would take many times as long, each through a dispatcher written in Python: there generators are called.
 """
 
 from __future__ import annotations
@@ -67,14 +66,16 @@ def redraw(forward: fx.GraphModule, backward: fx.GraphModule, num_symbols: int) 
     if not twice:
         return
     first_gradient = next(node for node in backward.graph.find_nodes(op="placeholder") if "tangent" in node.name)
+    fake_mode = TracingContext.get().fake_mode
+    assert fake_mode is not None
     states = []
     for number, node in enumerate(twice):
-        save, draw_again = _calls(_device(node))
+        save, draw_again = _calls(device_of(node) or torch.device("cpu"))
         with forward.graph.inserting_before(node):
             state = forward.graph.call_function(save)
         with backward.graph.inserting_before(first_gradient):
             given = backward.graph.placeholder(f"rng_state_output_{number}")
-        state.meta["val"] = given.meta["val"] = _traced(save())
+        state.meta["val"] = given.meta["val"] = fake_mode.from_tensor(save())
         states.append(state)
         again = in_backward[node.name]
         again.args = (given, again.target, *again.args)
@@ -124,17 +125,6 @@ def _generator_of(device: torch.device) -> torch.Generator:
     index = module.current_device() if device.index is None else device.index
     generator: torch.Generator = module.default_generators[index]
     return generator
-
-
-def _device(node: fx.Node) -> torch.device:
-    """The device that a random node draws on."""
-    return device_of(node) or torch.device("cpu")
-
-
-def _traced(state: torch.Tensor) -> Any:
-    fake_mode = TracingContext.get().fake_mode
-    assert fake_mode is not None
-    return fake_mode.from_tensor(state)
 
 
 @contextlib.contextmanager

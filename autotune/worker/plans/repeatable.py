@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .joint import ancestors, device_of, is_mutable, is_random, is_tensor, label, storage_key
+from .joint import ancestors, arguments_of, device_of, is_mutable, is_random, is_tensor, label, storage_key
 
 aten = torch.ops.aten
 
@@ -51,9 +51,9 @@ class Repeatable:
     """
 
     def __init__(self, joint: fx.GraphModule, num_forward_outputs: int) -> None:
-        self._barred = _readers_of_changed(joint.graph)
-        in_forward = _ancestors_of_outputs(joint.graph, num_forward_outputs)
-        self._barred |= {
+        # The forward runs these for its own outputs, whatever the backward needs.
+        in_forward = ancestors(joint.graph.find_nodes(op="output")[0].args[0][:num_forward_outputs])
+        self._barred = _readers_of_changed(joint.graph) | {
             node for node in joint.graph.nodes if is_random(node) and (node not in in_forward or _is_elsewhere(node))
         }
 
@@ -88,20 +88,20 @@ def is_functional(graph: fx.Graph) -> bool:
 
 
 def changed_arguments(node: fx.Node) -> list[fx.Node]:
-    """The nodes whose tensors an operator changes in place."""
+    """List the nodes whose tensors an operator changes in place."""
     if not is_mutable(node):
         return []
     assert isinstance(node.target, torch._ops.OpOverload)
-    changed = []
-    for position, argument in enumerate(node.target._schema.arguments):
+    given, changed = arguments_of(node), []
+    for argument in node.target._schema.arguments:
         if argument.alias_info is not None and argument.alias_info.is_write:
-            value = node.args[position] if position < len(node.args) else node.kwargs.get(argument.name)
+            value = given[argument.name]
             changed += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, fx.Node)]
     return changed
 
 
 def _readers_of_changed(graph: fx.Graph) -> set[fx.Node]:
-    """The nodes whose values depend on inputs that hold something else when the backward runs."""
+    """Return the nodes whose values depend on inputs that hold something else when the backward runs."""
     changed = {storage_key(input_) for node in graph.nodes for input_ in changed_arguments(node)}
     # Inputs that autograd watches are changed outside the graph: the new value is an output, marked so.
     outputs = graph.find_nodes(op="output")[0].meta.get("desc") or ()
@@ -120,22 +120,16 @@ def _readers_of_changed(graph: fx.Graph) -> set[fx.Node]:
 
 
 def _first_dependent_result(node: fx.Node) -> int | None:
-    """The index from which on a normalization's results depend on its running statistics; None for other nodes."""
+    """Return from which index on a normalization's results depend on its running statistics; None for other nodes."""
     packet = getattr(node.target, "overloadpacket", node.target)
     if packet is aten._native_batch_norm_legit_functional and node.args[5] is not True:
         return None
     return _NORMALIZATIONS.get(packet)
 
 
-def _ancestors_of_outputs(graph: fx.Graph, num_forward_outputs: int) -> set[fx.Node]:
-    """Return what the forward runs for its own outputs, whatever the backward needs."""
-    outputs = graph.find_nodes(op="output")[0].args[0]
-    return ancestors(outputs[:num_forward_outputs])
-
-
 def _is_elsewhere(node: fx.Node) -> bool:
     """Return whether a random node draws from another generator than the one whose state the partitioner saves."""
-    if any(isinstance(value, (torch.Generator, fx.Node)) for value in [node.kwargs.get("generator")]):
+    if isinstance(node.kwargs.get("generator"), (torch.Generator, fx.Node)):
         return True
     device = device_of(node)
     return device is not None and device.type == "cuda" and device.index not in (None, torch.cuda.current_device())
