@@ -56,11 +56,7 @@ class Moment:
 
 
 class Course:
-    """Notes every moment of a simulated step, as its halves tell one storage and one node at a time.
-
-    Args:
-        graphs: the script's, in execution order.
-    """
+    """Notes every moment of a simulated step of graphs, as its halves tell one storage and one node at a time."""
 
     def __init__(self, graphs: Sequence[ActivationGraph]) -> None:
         self.moments: list[Moment] = []
@@ -99,7 +95,7 @@ class Course:
 
         Args:
             graph: the number of its graph.
-            saved: the storages that the forward hands to the backward.
+            saved: the storages that its forward hands to the backward.
             held: graph, saved storages and sizes of the calls whose backward is still to come, or begins.
             gradients: what gradients take more than when the step began.
             returned: the storages of the gradients that its backward gives.

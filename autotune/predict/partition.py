@@ -29,13 +29,8 @@ def postponed(
     input before that of its weight: the first would wait, unused, for what the second has recomputed. A node waits for
     its first reader, but no longer than others need what it reads itself: then nothing lives longer than before.
 
-    Args:
-        order: the backward's nodes, each behind what it reads.
-        inputs: of every node what it reads, other nodes of the order or not.
-        storages: of every node where its value lies; views share a storage.
-        outputs: the nodes whose values outlive the backward.
-        lasting: storages that the backward does not free.
-        fixed: the nodes that stay among each other as they are.
+    ``inputs`` and ``storages`` are what each node reads and where its value lies. The values of ``outputs`` outlive the
+    backward, it does not free ``lasting`` storages, and the ``fixed`` nodes stay among each other as they are.
     """
     # A place is a number, with room below it for what is moved there: half of what is left, each time.
     end, whole = -1, 1 << len(order)
@@ -67,8 +62,8 @@ MUST_RECOMPUTE, MUST_SAVE = 1, 2
 # Of layers; those of the script's own checkpoints count from zero.
 _FIRST_REGION = 1_000_000
 
+# A node's number or its name.
 Node = TypeVar("Node", int, str)
-"""A node's number or its name."""
 
 
 @dataclass(frozen=True)
@@ -146,7 +141,8 @@ class GraphSplitter:
                 continue
             if node in symbols:
                 self._forward_symbols.append(node)
-            elif graph.storages[node] and not self._is_tuple(node, outputs):
+            elif graph.storages[node] and (not users or node in outputs or not self._getitems.issuperset(users)):
+                # No tuple, which is unpacked and nothing else.
                 in_backward = [user for user in users if user > graph.last_forward]
                 read = node in outputs or any(user not in symbols for user in in_backward)
                 self._tensors.append((node, read, in_backward))
@@ -208,10 +204,6 @@ class GraphSplitter:
             )
         return Split(self._unpacked(forward), backward, saved, redrawn)
 
-    def _is_tuple(self, node: int, outputs: Collection[int]) -> bool:
-        users = self._users[node]
-        return bool(users) and node not in outputs and all(user in self._getitems for user in users)
-
     def _cleaned(self, tags: Tags[int]) -> dict[int, int]:
         """Save what enters a tagged part, and what one region hands to a later one."""
         tagged, regions, inputs, getitems = tags.policies, tags.regions, self.graph.inputs, self._getitems
@@ -230,10 +222,7 @@ class GraphSplitter:
         return policies
 
     def _ancestors(self, wanted: Iterable[int], given: Collection[int], known: Iterable[int] = ()) -> set[int]:
-        """Return the known nodes, and with them the wanted nodes and their ancestors.
-
-        The search does not go beyond given or known nodes. The given nodes that are read are in the result.
-        """
+        """Return the known nodes, the wanted ones and their ancestors; do not search beyond given or known ones."""
         inputs = self.graph.inputs
         found = set(known)
         pending = list(wanted)

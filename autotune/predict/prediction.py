@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from ..errors import FormatError, PredictionError
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
-from ..records.facts import ClusterFacts, Facts
+from ..records.facts import Facts
 from ..records.gate import GraphReading
 from ..records.outcome import Measured
 from ..records.plan import ALL
@@ -29,8 +29,9 @@ def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:
     sizes = predictor.dimensions_at(configuration.batch_size)
     stashes: dict[str, int] = {}
     for row in facts.clusters:
-        if _is_recomputed(row, configuration):
-            continue
+        planned = any(plan.cluster_id == row.cluster_id and plan.count == ALL for plan in configuration.plans)
+        if planned or (row.is_layer and configuration.level > 0):
+            continue  # all of it is recomputed, so that it stashes nothing
         try:
             stash = Formula(row.saving_formula)(facts.dimensions | sizes)
         except FormatError as error:
@@ -47,14 +48,8 @@ def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:
     )
 
 
-def _is_recomputed(row: ClusterFacts, configuration: Configuration) -> bool:
-    """Return whether a setting recomputes all of a cluster, which then stashes nothing."""
-    planned = any(plan.cluster_id == row.cluster_id and plan.count == ALL for plan in configuration.plans)
-    return planned or (row.is_layer and configuration.level > 0)
-
-
 # The self-check's error, as a fraction: predictions that are further off would mislead more than help. Where an engine
-# fuses what is simulated operator by operator, they are brought to scale, and trials do that too.
+# fuses what is simulated operator by operator, they are brought to scale.
 _MOST_ERROR, _MOST_ERROR_FUSED = 0.10, 0.35
 
 
@@ -79,8 +74,7 @@ class Predictor:
     """Predicts configurations of one script.
 
     Raises:
-        PredictionError: the facts have no graphs, or were calibrated with another torch, device or number of threads,
-            or with an error of more than 10 %, or 35 % where the engine fuses operators.
+        PredictionError: the facts have no graphs, or were calibrated elsewhere, or the self-check's error is too large.
     """
 
     def __init__(self, facts: Facts) -> None:

@@ -10,7 +10,7 @@ from ..records.graph import ActivationGraph, SharedStorage, StepTrace, Stretch
 from ..records.plan import COMPROMISED, Plan, Quota, level_plans
 from .course import Blocks, Course
 from .formulas import Formula
-from .lifetimes import Lifetimes
+from .lifetimes import highest_point
 from .partition import GraphSplitter, Split
 
 
@@ -44,10 +44,9 @@ class Kept:
 
 @dataclass(frozen=True)
 class Accounted:
-    """Bytes of a trace that its graphs account for, in each stretch.
+    """Bytes of a trace that its graphs account for, in each stretch; ``results`` are what all forwards return.
 
-    ``kept`` is there all through it; the half before it has ``returned`` gradients, and the backward after it is
-    ``given`` some. ``results`` are what all forwards together return.
+    ``kept`` is there all through it. The half before it has ``returned`` gradients, the one after is ``given`` some.
     """
 
     kept: list[int]
@@ -57,12 +56,9 @@ class Accounted:
 
 
 class Simulation:
-    """Simulates configurations of the graphs of one script. Setting it up takes longer than a run of it.
+    """Simulates configurations of the graphs of one script, as the traces ran them.
 
-    Args:
-        graphs: the graphs, in execution order.
-        traces: what a step ran of them; where there are none, each graph's calls one after the other, and then their
-            backwards.
+    Without traces each graph's calls run one after the other, and then their backwards.
     """
 
     def __init__(self, graphs: Sequence[ActivationGraph], traces: Sequence[StepTrace] = ()) -> None:
@@ -79,12 +75,7 @@ class Simulation:
         ]
 
     def run(
-        self,
-        plans: Iterable[Plan] = (),
-        level: int = 0,
-        *,
-        dimensions: Mapping[str, int],
-        accumulates: bool = True,
+        self, plans: Iterable[Plan] = (), level: int = 0, *, dimensions: Mapping[str, int], accumulates: bool = True
     ) -> Simulated:
         """Simulate plans and level."""
         quota = self._quota(plans, level)
@@ -101,7 +92,7 @@ class Simulation:
         return Simulated(saved_bytes, peak, recompute_ns / 1e9, quota.unmatched(), gradients)
 
     def kept(self, plans: Iterable[Plan] = (), level: int = 0, *, dimensions: Mapping[str, int]) -> list[Kept]:
-        """Of each graph what it hands to the backward: all together are the ``saved_bytes`` of ``run``."""
+        """Return what each graph hands to the backward: all together are the ``saved_bytes`` of ``run``."""
         found = []
         for graph, split in zip(self._graphs, self._split(self._quota(plans, level)), strict=True):
             # A graph may run 1.5 times in a call. Rounded one by one, the nodes would not add up.
@@ -113,14 +104,9 @@ class Simulation:
         return found
 
     def course(
-        self,
-        plans: Iterable[Plan] = (),
-        level: int = 0,
-        *,
-        dimensions: Mapping[str, int],
-        accumulates: bool = True,
+        self, plans: Iterable[Plan] = (), level: int = 0, *, dimensions: Mapping[str, int], accumulates: bool = True
     ) -> Course:
-        """Every moment of the trace whose peak ``run`` gives, with the same arguments."""
+        """Return every moment of the trace whose peak ``run`` gives, with the same arguments."""
         splits = self._split(self._quota(plans, level))
         traces = self._traces if accumulates else self._first_traces
         highest = max(traces, key=lambda trace: trace.run(splits, dimensions) + trace.trace.gradients)
@@ -129,7 +115,7 @@ class Simulation:
         return course
 
     def accounted(self, dimensions: Mapping[str, int]) -> list[Accounted]:
-        """Of each trace, what the graphs account for without plans."""
+        """Return for each trace what the graphs account for without plans."""
         splits = self._split(Quota(()))
         return [trace.accounted(splits, dimensions) for trace in self._traces]
 
@@ -154,12 +140,13 @@ class _Sizes:
 
 
 class _Graph:
-    """One graph with what does not depend on the configuration worked out."""
+    """One graph, with what does not depend on the configuration."""
 
     def __init__(self, graph: ActivationGraph) -> None:
         self.graph = graph
         self.splitter = GraphSplitter(graph)
-        self._lifetimes = Lifetimes(graph)
+        # A node may hold a storage in several parts of a tuple; it is one holder.
+        self._held = [tuple(dict.fromkeys(held)) for held in graph.storages]
         self._formulas = [Formula(text) for text in graph.formulas]
         self._primals = _storages(graph, graph.primals)
         self._makers = Blocks(graph).makers
@@ -172,7 +159,7 @@ class _Graph:
         self._known: dict[tuple[tuple[str, int], ...], _Sizes] = {}
 
     def recomputed(self, split: Split) -> list[int]:
-        """The nodes that a split runs twice: what the compiler recomputes in any case is no part of a plan's price."""
+        """List the nodes that a split runs twice, but for what the compiler recomputes in any case."""
         both, spared = set(split.forward), {*self.graph.getitems, *self.graph.always}
         return [node for node in split.backward if node in both and node not in spared]
 
@@ -188,49 +175,37 @@ class _Graph:
             kept[node] += self.graph.rng_state_bytes
         return kept
 
-    def forward(self, split: Split, dimensions: Mapping[str, int], start_bytes: int, course: Course | None) -> int:
-        """Run a forward on top of what is there."""
-        graph, sizes = self.graph, self.sizes(dimensions)
-        return self._lifetimes.run(
-            split.forward,
-            given=graph.primals,
-            outputs=(*graph.forward_outputs, *split.saved),
-            sizes=sizes.own,
-            workspace=sizes.workspace,
-            redrawn=split.redrawn,
-            start_bytes=start_bytes,
-            is_forward=True,
-            course=course,
-        )
-
-    def backward(
+    def run(
         self,
         split: Split,
         dimensions: Mapping[str, int],
         start_bytes: int,
-        changed: Mapping[int, int],
         course: Course | None,
+        changed: Mapping[int, int] | None = None,
     ) -> int:
-        """Run a backward on top of what is there, what it is given included.
+        """Run a half on top of what is there, and return its highest point: a backward where ``changed`` is given.
 
-        ``changed`` is what it frees of the storages that are not, or not only, its own.
+        ``changed`` is what a backward frees of the storages that are not, or not only, its own.
         """
         graph, sizes = self.graph, self.sizes(dimensions)
-        own = list(sizes.own)
-        for storage, size in changed.items():
-            own[storage] = size
-        if graph.holds_tangents:
-            for storage in self.tangents:
+        given, outputs, own = graph.primals, (*graph.forward_outputs, *split.saved), sizes.own
+        if changed is not None:
+            given, outputs = (*split.saved, *graph.tangents), graph.backward_outputs
+            own = [changed.get(storage, size) for storage, size in enumerate(sizes.own)]
+            for storage in self.tangents if graph.holds_tangents else ():
                 own[storage] = 0
-        return self._lifetimes.run(
-            split.backward,
-            given=(*split.saved, *graph.tangents),
-            outputs=graph.backward_outputs,
+        return highest_point(
+            split.forward if changed is None else split.backward,
+            inputs=graph.inputs,
+            storages=self._held,
+            given=given,
+            outputs=outputs,
             sizes=own,
             workspace=sizes.workspace,
             redrawn=split.redrawn,
+            state_bytes=self.state_bytes,
             start_bytes=start_bytes,
-            is_forward=False,
+            is_forward=changed is None,
             course=course,
         )
 
@@ -251,7 +226,6 @@ class _Graph:
         return self.own_bytes(set(graph.storages[node]) - _storages(graph, graph.inputs[node]), dimensions)
 
     def sizes(self, dimensions: Mapping[str, int]) -> _Sizes:
-        """Its sizes where the dimensions have these values."""
         key = tuple(sorted(dimensions.items()))
         known = self._known.get(key)
         if known is None:
@@ -291,7 +265,7 @@ class _Trace:
                 self._held[stretch].append(number)
 
     def run(self, splits: Sequence[Split], dimensions: Mapping[str, int], course: Course | None = None) -> int:
-        """The highest point, above what there is when it begins; ``course`` is told of every point."""
+        """Return the highest point, above what there is when it begins; ``course`` is told of every point."""
         trace, saved = self.trace, self._saved(splits)
         alive = self._alive(saved)
         kept = self._kept(splits, saved, alive, dimensions)
@@ -314,7 +288,7 @@ class _Trace:
                     is_forward=event >= 0,
                 )
             if event >= 0:
-                peak, returned = graph.forward(split, dimensions, level, course), 0
+                peak, returned = graph.run(split, dimensions, level, course), 0
             else:
                 level += graph.own_bytes(graph.tangents, dimensions)
                 # Nothing is freed of what is held elsewhere too. What is not given is another copy, recomputed.
@@ -325,7 +299,7 @@ class _Trace:
                     for storage, number in self._shared[call].items()
                     if storage in saved[call] or storage in graph.tangents
                 }
-                peak = graph.backward(split, dimensions, level, changed, course)
+                peak = graph.run(split, dimensions, level, course, changed)
                 returned = graph.returned_bytes(saved[call], dimensions)
             begin = kept[place] + returned + stretch.gradients_begin + int(scale * stretch.begin)
             # What comes after the last backward is about parameters, and so are the copies that become their gradients.
@@ -361,7 +335,7 @@ class _Trace:
         return [of_graphs[number] for number in self.trace.calls]
 
     def _alive(self, saved: Sequence[set[int]]) -> list[set[int]]:
-        """The shared storages that are there, stretch by stretch."""
+        """Return the shared storages that are there, stretch by stretch."""
         of_calls = [
             {number for storage, number in shared.items() if storage in own}
             for shared, own in zip(self._shared, saved, strict=True)
@@ -378,7 +352,7 @@ class _Trace:
         alive: Sequence[set[int]],
         dimensions: Mapping[str, int],
     ) -> list[int]:
-        """In each stretch what calls under way have saved, and what the script holds of what they returned."""
+        """Return for each stretch what calls under way have saved, and what the script holds of their results."""
         own = []
         for call, number in enumerate(self.trace.calls):
             graph = self._graphs[call]
@@ -413,7 +387,7 @@ def _plain_trace(graphs: Sequence[_Graph]) -> StepTrace:
 
 
 def interpolated(batch_sizes: Sequence[int], measured: Sequence[int], batch: float | None) -> int:
-    """Bytes at a batch size: piecewise linear through what was measured at others, the last piece going on."""
+    """Return bytes at a batch size: piecewise linear through what was measured at others, the last piece going on."""
     at = batch_sizes
     if batch is None or len(at) < 2:
         return measured[-1]

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from autotune.predict.lifetimes import Lifetimes
+from autotune.predict.lifetimes import highest_point
 from autotune.predict.partition import postponed
-from autotune.records.graph import ActivationGraph
 
 
 @dataclass
@@ -67,27 +66,17 @@ class Backward:
 
     def peak(self, order: list[int]) -> int:
         """The most that is alive at a time."""
-        empty: dict[str, tuple[int, ...]] = dict.fromkeys(
-            ("formulas", "forward_outputs", "backward_outputs", "primals", "tangents", "constants", "symbols"), ()
-        )
-        rest = dict.fromkeys(("sizes", "getitems", "random", "updates", "checkpoints", "layers", "occurrences"), ())
-        graph = ActivationGraph(
-            names=(),
-            inputs=tuple(self.inputs),
-            storages=tuple(self.storages),
-            last_forward=0,
-            rng_state_bytes=0,
-            **empty,
-            **rest,
-        )
         sizes = [0 if storage in self.lasting else size for storage, size in enumerate(self.sizes)]
-        return Lifetimes(graph).run(
+        return highest_point(
             order,
+            inputs=self.inputs,
+            storages=self.storages,
             given=self.given,
             outputs=self.outputs,
             sizes=sizes,
             workspace={},
             redrawn=frozenset(),
+            state_bytes=0,
             start_bytes=sum(sizes[storage] for node in self.given for storage in self.storages[node]),
             is_forward=False,
         )
