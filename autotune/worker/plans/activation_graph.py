@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import operator
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -19,6 +22,7 @@ from .joint import (
     is_random,
     is_symbol,
     is_tensor,
+    storages_of,
     tensors_of,
     traced_size,
     value_of,
@@ -58,25 +62,25 @@ def obstacle(joint: JointGraph) -> str | None:
 
 
 def activation_graph(
-    joint: JointGraph,
-    names: Mapping[sympy.Symbol, sympy.Expr],
-    *,
-    node_times_s: Mapping[str, float],
-    calls: float,
+    joint: JointGraph, names: Mapping[sympy.Symbol, sympy.Expr], *, node_times_s: Mapping[str, float], calls: float
 ) -> ActivationGraph:
-    """Write a joint graph down.
+    """Write down a joint graph without an ``obstacle``; ``calls`` is how often a training call runs it.
 
-    Args:
-        joint: one without an ``obstacle``.
-        names: the dimensions that the symbols of its sizes are; others are written as the values they had.
-        node_times_s: measured seconds of its nodes.
-        calls: how often a training call runs it.
+    ``names`` are the dimensions that the symbols of its sizes are. Other symbols are written as the values they had.
     """
     nodes = _nodes(joint)
     number = {node: place for place, node in enumerate(nodes)}
     named = {node.name: place for place, node in enumerate(nodes)}
-    storages = _Storages(nodes, names)
-    held = [storages.of(base_of(node) if is_tensor(node) else node) for node in nodes]
+    bases = [base_of(node) if is_tensor(node) else node for node in nodes]
+    storages: dict[int, torch.Tensor] = {}
+    for tensor in itertools.chain.from_iterable(map(tensors_of, bases)):
+        storages.setdefault(tensor.untyped_storage()._cdata, tensor)
+    place_of = {key: place for place, key in enumerate(storages)}
+    devices = [tensor.device for tensor in storages.values()]
+    accelerators = Counter(device for device in devices if device.type != "cpu").most_common(1)
+    device = accelerators[0][0] if accelerators else None
+    sizes = _size_formulas(storages.values(), nodes, names)
+    formulas = tuple(dict.fromkeys(sizes))
     outputs = [node for node in joint.outputs if isinstance(node, fx.Node)]
     forward_outputs = [node for node in joint.outputs[: joint.num_forward_outputs] if isinstance(node, fx.Node)]
     inputs = [node for node in nodes if node.op == "placeholder"]
@@ -87,13 +91,12 @@ def activation_graph(
     def of_names(chosen: Iterable[str]) -> tuple[int, ...]:
         return tuple(named[name] for name in chosen)
 
-    device = storages.most_used_device()
     return ActivationGraph(
         names=tuple(node.name for node in nodes),
         inputs=tuple(numbers(node.all_input_nodes) for node in nodes),
-        storages=tuple(held),
-        sizes=tuple(storages.sizes),
-        formulas=tuple(storages.formulas),
+        storages=tuple(tuple(place_of[key] for key in storages_of(base)) for base in bases),
+        sizes=tuple(map(formulas.index, sizes)),
+        formulas=formulas,
         forward_outputs=numbers(forward_outputs),
         backward_outputs=numbers(outputs[len(forward_outputs) :]),
         last_forward=_last_forward(nodes),
@@ -121,7 +124,7 @@ def activation_graph(
         holds_tangents=holds_tangents(),
         rng_state_elsewhere=device is not None,
         fixed=numbers(node for node in nodes if node.op == "call_function" and not may_move(node)),
-        elsewhere=storages.elsewhere(device),
+        elsewhere=tuple(place for place, own in enumerate(devices) if device is not None and own != device),
         calls=calls,
         times_ns=tuple(round(1e9 * node_times_s.get(node.name, 0.0)) for node in nodes),
     )
@@ -135,55 +138,20 @@ def holds_tangents() -> bool:
     return torch.__version__ < "2.13"
 
 
-class _Storages:
-    """Numbers the storages of a graph, and writes their sizes as formulas, each formula once."""
-
-    def __init__(self, nodes: Iterable[fx.Node], names: Mapping[sympy.Symbol, sympy.Expr]) -> None:
-        self.sizes: list[int] = []
-        self.formulas: list[str] = []
-        self._devices: list[torch.device] = []
-        self._numbers: dict[int, int] = {}
-        self._known: dict[Any, int] = {}
-        self._replacements: dict[sympy.Symbol, Any] = {}
-        for node in nodes:
-            for size in (value_of(node), *(size for tensor in tensors_of(node) for size in tensor.shape)):
-                if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
-                    self._replacements.setdefault(size.node.expr, traced_size(size))
-        self._replacements |= names
-
-    def of(self, node: fx.Node) -> tuple[int, ...]:
-        """Number the storages that a node's value lies in."""
-        return tuple(map(self._number, tensors_of(node)))
-
-    def formula(self, size: Any) -> int:
-        """Number a size's formula."""
-        known = self._known.get(size)
-        if known is None:
-            text = str(sympy.sympify(size).subs(self._replacements))
-            if text not in self.formulas:
-                self.formulas.append(text)
-            known = self._known[size] = self.formulas.index(text)
-        return known
-
-    def most_used_device(self) -> torch.device | None:
-        """Return the accelerator that the graph computes on; None where it computes on the CPU."""
-        on_accelerator = [device for device in self._devices if device.type != "cpu"]
-        return max(set(on_accelerator), key=on_accelerator.count) if on_accelerator else None
-
-    def elsewhere(self, device: torch.device | None) -> tuple[int, ...]:
-        """Return the storages on other devices."""
-        return tuple(place for place, own in enumerate(self._devices) if device is not None and own != device)
-
-    def _number(self, tensor: torch.Tensor) -> int:
-        storage = tensor.untyped_storage()
-        known = self._numbers.get(storage._cdata)
-        if known is None:
-            total = storage.nbytes()
-            expression = total.node.expr if isinstance(total, torch.SymInt) else total
-            known = self._numbers[storage._cdata] = len(self.sizes)
-            self.sizes.append(self.formula(expression))
-            self._devices.append(tensor.device)
-        return known
+def _size_formulas(
+    storages: Iterable[torch.Tensor], nodes: Iterable[fx.Node], names: Mapping[sympy.Symbol, sympy.Expr]
+) -> list[str]:
+    """Write the sizes of storages as formulas of the named dimensions."""
+    replacements: dict[sympy.Symbol, Any] = {}
+    for node in nodes:
+        for size in (value_of(node), *(size for tensor in tensors_of(node) for size in tensor.shape)):
+            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+                replacements.setdefault(size.node.expr, traced_size(size))
+    replacements |= names
+    # Sympy takes long, and many storages are of one size.
+    write = functools.cache(lambda size: str(sympy.sympify(size).subs(replacements)))
+    totals = [tensor.untyped_storage().nbytes() for tensor in storages]
+    return [write(total.node.expr if isinstance(total, torch.SymInt) else total) for total in totals]
 
 
 def _nodes(joint: JointGraph) -> list[fx.Node]:

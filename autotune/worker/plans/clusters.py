@@ -52,17 +52,13 @@ def find_occurrences(joint: fx.GraphModule, saved_names: list[str], repeatable: 
     """List the stashes of a joint graph in execution order, with the subgraphs that save most.
 
     A stash occurs once with the light operators before it, and again with heavy ones where those save more.
-
-    Args:
-        joint: the joint graph.
-        saved_names: names of what the stock partitioner saves, without any plan; the states of generators, which
-            it adds for blocks that the script checkpoints itself, are no nodes of the joint graph and no stashes.
-        repeatable: which of its nodes can be run again.
+    ``saved_names`` are those of what the stock partitioner saves without any plan.
     """
     nodes = {node.name: node for node in joint.graph.nodes}
     order = {node: position for position, node in enumerate(joint.graph.nodes)}
     kept = parameter_storages(joint.graph)
     stashes: dict[int, list[fx.Node]] = {}
+    # Where the script checkpoints blocks itself, the partitioner also saves states of generators: no nodes, no stashes.
     for node in (nodes[name] for name in saved_names if name in nodes):
         key = storage_key(node)
         if key is not None and key not in kept:
@@ -82,7 +78,7 @@ def find_occurrences(joint: fx.GraphModule, saved_names: list[str], repeatable: 
 
 @dataclass
 class _WayBack:
-    """From a stash back to what is kept anyway: each node with those of its sources that are not.
+    """The way from a stash back to what is kept anyway: each node with those of its sources that are not.
 
     ``ends`` cannot be run again; those that are tensors could be stashed instead, at ``price``, and nodes between.
     """
@@ -154,9 +150,9 @@ def _occurrence(way: _WayBack | None, kept: set[int | None], order: dict[fx.Node
 
 
 def _cheapest(way: _WayBack) -> set[fx.Node]:
-    """The nodes to recompute so that what must be stashed instead is least: a minimum cut of the way back.
+    """Choose the nodes to recompute so that what must be stashed instead is least: a minimum cut of the way back.
 
-    Of equal ones the shortest. Empty where there is none: a tuple that cannot be run again, nor be stashed.
+    Of equal cuts it is the shortest. There is none at a tuple that cannot be run again, nor be stashed.
     """
     import networkx as nx
 
@@ -185,13 +181,11 @@ def _cheapest(way: _WayBack) -> set[fx.Node]:
 
 
 def _cluster_id(subgraph: list[fx.Node], stash: fx.Node) -> str:
-    """The operator sequence, each followed by ``+``; views do not count, a decomposed operator counts once.
+    """Name the operators in order, each followed by ``+``; a decomposed operator counts once.
 
-    Nor do slices that leave nothing away: some are there only where sizes are traced as symbols.
-
-    One operator can stash several results (the output, the mean and the deviation of a normalization; a dropout's
-    output and its mask), each with its own use of memory: results behind the first are told apart by ``[index]``, and
-    boolean ones that no index tells apart by ``[mask]``.
+    Views do not count, nor slices that leave nothing away: some are there only where sizes are traced as symbols. One
+    operator can stash several results, such as a dropout's output and its mask. Results behind the first are told apart
+    by ``[index]``, and boolean ones that no index tells apart by ``[mask]``.
     """
     operators: list[tuple[str, int | None]] = []
     for node in subgraph:

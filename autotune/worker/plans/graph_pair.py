@@ -10,25 +10,13 @@ from typing import Any
 import torch
 from torch import fx
 
-from .joint import (
-    is_symbol,
-    is_tensor,
-    lasting_storages,
-    parameter_storages,
-    saved_nodes,
-    storage_key,
-    unique_bytes,
-)
+from .joint import is_symbol, is_tensor, lasting_storages, parameter_storages, saved_nodes, storage_key, unique_bytes
 
 _LITERALS = (bool, int, str, type(None))
 
 
 def compiled(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """Make a function of a graph's inputs, in a list that it empties; each value is let go after its last use.
-
-    Args:
-        module: functions and constants only, as AOTAutograd's graphs are.
-    """
+    """Make a function of a list of a graph's inputs, which it empties; each value is let go after its last use."""
     code = _Code(module)
     binary = compile(code.source(), "<a graph under plans>", "exec")
     scope = dict(code.names)
@@ -38,7 +26,7 @@ def compiled(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 class _Code:
-    """The code of one graph. ``names`` are the functions and constants that it names."""
+    """The code of one graph of functions and constants; ``names`` are those that it names."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         self.names: dict[str, Any] = {}

@@ -23,10 +23,7 @@ _INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
 
 @dataclass(frozen=True)
 class Layer:
-    """One call of a repeated block: ``cluster_id`` is its class name and ``+``, ``nodes`` its forward nodes.
-
-    A plan for it recomputes some of its nodes, and keeps others because the rest of the forward reads them.
-    """
+    """One call of a repeated block: its forward nodes, those that a plan recomputes, and those that others read."""
 
     cluster_id: str
     path: str
@@ -67,8 +64,7 @@ def _in_cluster_id(class_name: str) -> str:
 def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repeatable, block: str = "") -> list[Layer]:
     """List the repeated blocks of a joint graph in execution order, the outermost repetition of each class.
 
-    A class repeats when at least two modules of it stand under one parent at different indices. All of the graph is one
-    more where it was compiled for a ``block`` by itself, which is the class.
+    All of the graph is one more where it was compiled for a ``block`` by itself, which is the class.
     """
     nodes = [node for node in joint.graph.nodes if node.name in forward_names and node.op == "call_function"]
     stacks = {node: _indexed_modules(node) for node in nodes}

@@ -1,8 +1,7 @@
 """Applying plans: tag the chosen subgraphs of a joint graph and let the stock partitioner split it.
 
-The stock ``default_partition`` saves every untagged value that the backward needs, so what is tagged
-``MUST_RECOMPUTE`` is recomputed and nothing else: control is exact per occurrence. Where a compiler has a partitioner
-of its own (Inductor's min-cut), what that one recomputes is tagged in any case, and the plans come on top.
+The stock ``default_partition`` saves every untagged value that the backward needs, and recomputes exactly what is
+tagged ``MUST_RECOMPUTE``. What a compiler's own partitioner recomputes (Inductor's min-cut) is tagged in any case.
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ import operator
 import weakref
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -44,11 +42,9 @@ from .repeatable import Repeatable, is_functional
 
 
 def postpone(backward: fx.Graph, lasting: Collection[int | None]) -> None:
-    """Move the nodes of a backward as ``predict.postponed`` does.
+    """Move the nodes of a backward as ``predict.postponed`` does; ``lasting`` are storages that it does not free.
 
-    Args:
-        backward: the graph; its peak falls or stays, but for what operators allocate besides their results.
-        lasting: storages that it does not free.
+    The peak falls or stays, but for what operators allocate besides their results.
     """
     *nodes, output = backward.nodes
     if any(is_mutable(node) for node in nodes):
@@ -111,6 +107,7 @@ class JointGraph:
         joint.graph.eliminate_dead_code()
         correct_fake_values(joint)
         self._joint = copy_joint(joint)
+        self._fake_mode = detect_fake_mode([value_of(node) for node in joint.graph.nodes if is_tensor(node)])
         self.num_forward_outputs = num_forward_outputs
         self._static_input_indices = static_input_indices
         self._is_compiled = is_compiled
@@ -153,7 +150,7 @@ class JointGraph:
         return list(self._joint.graph.find_nodes(op="output")[0].args[0])
 
     def clusters(self) -> set[tuple[str, int]]:
-        """Every cluster of this graph that a plan can name, with the strategy that applies to it."""
+        """Return every cluster of this graph that a plan can name, with the strategy that applies to it."""
         return set(self.occurrence_counts())
 
     def occurrence_counts(self) -> Counter[tuple[str, int]]:
@@ -184,7 +181,7 @@ class JointGraph:
         return known
 
     def _tagged(self, tags: Tags[str]) -> fx.GraphModule:
-        """A copy of the joint graph in which the partitioner finds the tags."""
+        """Copy the joint graph, with the tags that the partitioner finds in it."""
         tagged = copy_joint(self._joint)
         policies = {**dict.fromkeys(self.always, MUST_RECOMPUTE), **tags.policies}
         for node in tagged.graph.nodes:
@@ -197,10 +194,14 @@ class JointGraph:
 
     def _split(self, joint: fx.GraphModule, partitioner: PartitionFunction | None = None) -> Pair:
         from torch._functorch.partitioners import default_partition
-        from torch.fx._lazy_graph_module import _LazyGraphModule
+        from torch.fx._lazy_graph_module import _LazyGraphModule, _use_lazy_graph_module
 
         recomputes = any(is_checkpointed(node) for node in joint.graph.nodes)
-        with self._partitioning():
+        context = TracingContext.try_get() or TracingContext(self._fake_mode)
+        generators = redrawing(is_compiled=self._is_compiled)
+        # No code for the graphs: they are run node by node, or compiled by what writes code of its own.
+        lazily = _use_lazy_graph_module(True)
+        with tracing(context), _static_shapes(context.fake_mode), generators, lazily:
             forward, backward = (partitioner or default_partition)(
                 joint,
                 None,
@@ -221,30 +222,13 @@ class JointGraph:
         recomputed = tuple(node.name for node in operators if node.name in again)
         return Pair(forward, backward, num_forward_outputs=self.num_forward_outputs, recomputed=recomputed)
 
-    @cached_property
-    def _fake_mode(self) -> Any:
-        return detect_fake_mode([value_of(node) for node in self._joint.graph.nodes if is_tensor(node)])
-
-    @contextlib.contextmanager
-    def _partitioning(self) -> Iterator[None]:
-        from torch.fx._lazy_graph_module import _use_lazy_graph_module
-
-        context = TracingContext.try_get() or TracingContext(self._fake_mode)
-        generators = redrawing(is_compiled=self._is_compiled)
-        # No code for the graphs: they are run node by node, or compiled by what writes code of its own.
-        lazily = _use_lazy_graph_module(True)
-        with tracing(context), _static_shapes(context.fake_mode), generators, lazily:
-            yield
-
 
 def _replay(joint: fx.GraphModule, pair: Pair) -> frozenset[str]:
     """Prepare a joint graph so that the stock partitioner can repeat how another one has split it.
 
     The stock partitioner goes by where a node stands: what the other runs in the forward is moved there, though the
-    backward alone needs it (a mask in place of what it is made of).
-
-    Returns:
-        The nodes in the forward's part that the other runs in the backward, again or only there: what to recompute.
+    backward alone needs it (a mask in place of what it is made of). Return the nodes in the forward's part that the
+    other runs in the backward, again or only there: what to recompute.
     """
     nodes = list(joint.graph.nodes)
     ends = (node.op == "placeholder" or node.meta.get("partitioner_tag") == "is_forward" for node in nodes)
@@ -271,8 +255,7 @@ def _replay(joint: fx.GraphModule, pair: Pair) -> frozenset[str]:
 def _static_shapes(fake_mode: Any) -> Iterator[None]:
     """Have the states of generators, which the partitioner saves, traced with a fixed size.
 
-    With a symbol for it, AOTAutograd's runtime would keep the place of each of them in the first pair of graphs, and
-    fail on a pair that saves fewer tensors.
+    With a symbol AOTAutograd's runtime would keep the place of each, and fail on a pair that saves fewer tensors.
     """
     before, fake_mode.static_shapes = fake_mode.static_shapes, True
     try:

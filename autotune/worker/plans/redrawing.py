@@ -25,14 +25,17 @@ _LOCK = threading.RLock()
 
 @contextlib.contextmanager
 def redrawing(*, is_compiled: bool) -> Iterator[None]:
-    """Have torch's partitioners make halves whose random operators draw the same numbers.
-
-    Args:
-        is_compiled: whether Inductor compiles the halves; otherwise they are run node by node.
-    """
+    """Have torch's partitioners make halves, which Inductor compiles or not, whose random operators draw the same."""
     import torch._functorch.partitioners
 
     partitioners: Any = torch._functorch.partitioners
+    as_inputs = False
+    if is_compiled:
+        from torch._inductor import config
+
+        # In CUDA graphs generators have to be inputs of the halves. But these are others than the script's and draw
+        # other numbers, and their number is fixed with the first pair of a graph.
+        as_inputs = config.triton.cudagraphs and torch._functorch.config.graphsafe_rng_functionalization
 
     def restore(joint: Any, forward: Any, backward: Any, num_symbols: int) -> tuple[Any, Any]:
         if is_compiled:
@@ -41,7 +44,7 @@ def redrawing(*, is_compiled: bool) -> Iterator[None]:
         redraw(forward, backward, num_symbols)
         return forward, backward
 
-    with _LOCK, _generators(is_compiled=is_compiled):
+    with _LOCK, torch._functorch.config.patch(graphsafe_rng_functionalization=as_inputs):
         wrap = partitioners.functionalize_rng_ops
         partitioners.functionalize_rng_ops = restore
         try:
@@ -53,13 +56,8 @@ def redrawing(*, is_compiled: bool) -> Iterator[None]:
 def redraw(forward: fx.GraphModule, backward: fx.GraphModule, num_symbols: int) -> None:
     """Have the random operators that both halves run draw the same numbers, by calls to their generators.
 
-    The states are saved behind the tensors, where torch's partitioner puts them too. To be called with a current
-    ``TracingContext``.
-
-    Args:
-        forward: returns its outputs, the saved tensors and the saved symbols.
-        backward: takes the saved symbols, the saved tensors and the gradients of the outputs.
-        num_symbols: how many symbols are saved.
+    The states are saved behind the tensors and before the symbols, where torch's partitioner puts them too. It needs a
+    current ``TracingContext``.
     """
     in_backward = {node.name: node for node in backward.graph.nodes if node.op == "call_function"}
     twice = [node for node in forward.graph.nodes if node.name in in_backward and is_random(node)]
@@ -118,13 +116,11 @@ def _calls(device: torch.device) -> tuple[Callable[[], torch.Tensor], Callable[.
     return rng_state, run_from_rng_state
 
 
-def _generator_of(device: torch.device) -> torch.Generator:
+def _generator_of(device: torch.device) -> Any:
     if device.type == "cpu":
         return torch.default_generator
     module: Any = torch.get_device_module(device)
-    index = module.current_device() if device.index is None else device.index
-    generator: torch.Generator = module.default_generators[index]
-    return generator
+    return module.default_generators[module.current_device() if device.index is None else device.index]
 
 
 @contextlib.contextmanager
@@ -143,17 +139,3 @@ def _plain_where_nothing_is_drawn(joint: fx.GraphModule) -> Iterator[None]:
     finally:
         for node, policy in hidden:
             node.meta["recompute"] = policy
-
-
-def _generators(*, is_compiled: bool) -> Any:
-    """Return whether generators become inputs of the halves on CUDA.
-
-    In CUDA graphs it must be so. But these generators are others than the script's and draw other numbers. And their
-    number is fixed with the first pair of a graph.
-    """
-    as_inputs = False
-    if is_compiled:
-        from torch._inductor import config
-
-        as_inputs = config.triton.cudagraphs and torch._functorch.config.graphsafe_rng_functionalization
-    return torch._functorch.config.patch(graphsafe_rng_functionalization=as_inputs)

@@ -46,8 +46,7 @@ class Repeatable:
     """The nodes of a joint graph that the backward can run again, with the same values and no other effect.
 
     Left out are nodes that change something, draw seeds, or read what the forward changes afterwards (a buffer updated
-    in place). Random nodes count only where they are made to draw the same again. They draw from the saved state of the
-    current device's own generator, and the forward runs their operators in any case.
+    in place). Random nodes count only where the forward runs them, with the current device's own generator.
     """
 
     def __init__(self, joint: fx.GraphModule, num_forward_outputs: int) -> None:
