@@ -18,9 +18,8 @@ _MARK = "autotune mark"
 def why_uncounted() -> str:
     """Return why nothing counts the bytes that are asked for, with what to do; empty where they are counted.
 
-    With ``cudaMallocAsync`` the driver hands memory out, and torch's statistics have what it was given and no more:
-    zeros, from which an exact prediction of nothing would be made. A script may also have put an allocator of its own
-    in the place of torch's (``torch.cuda.memory.change_current_allocator``), which torch calls ``pluggable``.
+    With ``cudaMallocAsync`` torch's statistics of requests are zeros. A script may also have put an allocator of its
+    own in the place of torch's (``torch.cuda.memory.change_current_allocator``), which torch calls ``pluggable``.
     """
     if not uses_cuda() or (backend := torch.cuda.get_allocator_backend()) == "native":
         return ""
@@ -49,13 +48,11 @@ class Stretch:
 class Allocations:
     """Counts from entering to leaving; afterwards ``stretches`` has one entry for each mark.
 
-    On CUDA the current device's caching allocator counts, by the bytes that were asked for; without it the profiler
-    takes note of every allocation in host memory, but not of the end of what was allocated before entering:
-    ``sees_earlier`` is False then.
+    On CUDA the current device's caching allocator counts the bytes that were asked for. Without it the profiler counts
+    host memory, but not the end of what was allocated before entering: ``sees_earlier`` is False then.
 
     Raises:
-        RuntimeError: on entering, when the script has a profiler of its own running, or torch was built without one;
-            or when the device's allocator does not count (``why_uncounted``).
+        RuntimeError: on entering, when torch's profiler is in use or missing, or the allocator does not count.
     """
 
     def __init__(self) -> None:
@@ -68,32 +65,27 @@ class Allocations:
     def __enter__(self) -> Self:
         if reason := why_uncounted():
             raise RuntimeError(reason)
+        if not self._cuda and (_autograd._profiler_enabled() or not _autograd.kineto_available()):
+            raise RuntimeError("torch's profiler, which counts allocations, is in use or missing")
         # Garbage that is in a cycle would be freed at some moment or other, and no two steps would count alike.
         self._collects = gc.isenabled()
         gc.disable()
-        if self._cuda:
-            return self
-        if _autograd._profiler_enabled() or not _autograd.kineto_available():
-            self._collect_again()
-            raise RuntimeError("torch's profiler, which counts allocations, is in use or missing")
-        self._profile = torch.autograd.profiler.profile(use_kineto=True, profile_memory=True)
-        self._profile.__enter__()
+        if not self._cuda:
+            self._profile = torch.autograd.profiler.profile(use_kineto=True, profile_memory=True)
+            self._profile.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._collect_again()
+        if self._collects:
+            gc.enable()
         if self._profile is None:
             return
         self._profile.__exit__(kind, error, traceback)
         if kind is None:
             self._read_profile(self._profile)
         self._profile = None
-
-    def _collect_again(self) -> None:
-        if self._collects:
-            gc.enable()
 
     def mark(self) -> None:
         """End a stretch and begin the next."""
@@ -132,7 +124,7 @@ class Allocations:
 
 
 def _in_order(tree: list[Any]) -> list[Any]:
-    """The marks, and the blocks of host memory as they come and go, from torch's tree of events."""
+    """List the marks, and the blocks of host memory as they come and go, from torch's tree of events."""
     found, left = [], list(tree)
     while left:
         event = left.pop()

@@ -29,8 +29,7 @@ class Allowance:
         steps: how many steps the description has.
 
     Attributes:
-        may_take_s: what all of it may take, as far as that is known; until the first step is done, in which the graphs
-            are traced and compiled, what that one may take.
+        may_take_s: what all of it may take; until the first step is done, which traces and compiles, what that one may.
         pace: how fast it goes; None as long as no step but the first is over.
     """
 
@@ -45,7 +44,7 @@ class Allowance:
         self.pace: DescriptionPace | None = None
 
     def step_done(self) -> None:
-        """A step has ended, and it was not the last."""
+        """Note that a step has ended, and was not the last."""
         took_s = time.monotonic() - self._began_s
         self._done += 1
         if self._done == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -10,18 +11,18 @@ from typing import Any
 import torch
 from torch import fx
 
+from ..plans.joint import arguments_of
+
 _OPERATOR = "_scaled_dot_product_"
 _BACKWARD = "ScaledDotProduct"
 
 
 @dataclass(frozen=True, order=True)
 class Attention:
-    """A call of ``scaled_dot_product_attention`` as torch has run it.
+    """A call of ``scaled_dot_product_attention`` as torch has run it, by a kernel such as ``flash_attention``.
 
-    Attributes:
-        kernel: in torch's words, such as ``flash_attention``; calls without a kernel of their own are not seen.
-        is_causal: the kernel itself leaves out what lies behind the diagonal.
-        has_mask: it was given a mask; None where this torch does not tell.
+    ``is_causal``: the kernel itself leaves out what lies behind the diagonal. ``has_mask`` is None where torch does not
+    tell. Calls without a kernel of their own are not seen.
     """
 
     kernel: str
@@ -34,14 +35,16 @@ class Attention:
 
 
 def eager_attention(loss: Any) -> set[Attention]:
-    """The calls that autograd has recorded on the way to a loss, or to several; nothing is unpacked."""
+    """Find the calls that autograd has recorded on the way to a loss, or to several; nothing is unpacked."""
     losses = loss if isinstance(loss, (list, tuple)) else [loss]
     todo: list[Any] = [one.grad_fn for one in losses if isinstance(one, torch.Tensor) and one.grad_fn is not None]
     seen, found = set(todo), set()
     while todo:
         node = todo.pop()
         if node.name().startswith(_BACKWARD) and hasattr(node, "_saved_is_causal"):
-            kernel = _snake_case(node.name().removeprefix(_BACKWARD).partition("Backward")[0])
+            # In torch's names of operators FlashAttentionForCpu is flash_attention_for_cpu.
+            kernel = node.name().removeprefix(_BACKWARD).partition("Backward")[0]
+            kernel = re.sub(r"(?<!^)(?=[A-Z])", "_", kernel).lower()
             found.add(Attention(kernel, bool(node._saved_is_causal), _was_given_mask(node)))
         following = {each for each, _ in node.next_functions if each is not None} - seen
         seen |= following
@@ -50,15 +53,12 @@ def eager_attention(loss: Any) -> set[Attention]:
 
 
 def graph_attention(nodes: Iterable[fx.Node]) -> set[Attention]:
-    """The calls among the nodes of joint graphs."""
+    """Find the calls among the nodes of joint graphs."""
     found = set()
     for node in nodes:
-        target = node.target
-        name = target.__name__.partition(".")[0] if isinstance(target, torch._ops.OpOverload) else ""
+        name = node.target.__name__.partition(".")[0] if isinstance(node.target, torch._ops.OpOverload) else ""
         if name.startswith(_OPERATOR) and not name.endswith("_backward"):
-            assert isinstance(target, torch._ops.OpOverload)
-            given = {argument.name: argument.default_value for argument in target._schema.arguments}
-            given |= dict(zip(given, node.args, strict=False)) | node.kwargs
+            given = arguments_of(node)
             has_mask = any(given.get(one) is not None for one in ("attn_mask", "attn_bias"))
             found.add(Attention(name.removeprefix(_OPERATOR), bool(given.get("is_causal")), has_mask))
     return found
@@ -86,8 +86,3 @@ def _was_given_mask(node: Any) -> bool | None:
         if saved is not None:
             return None if not hasattr(saved, "data") else saved.data is not None or saved.unpack_hook is not None
     return False
-
-
-def _snake_case(name: str) -> str:
-    """Turn ``FlashAttentionForCpu`` into ``flash_attention_for_cpu``."""
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")

@@ -1,9 +1,8 @@
 """Calibrating activation graphs in the training process: each node's workspace, and what the script holds around.
 
-A graph's own halves are run once more, node by node, on inputs of the script's step whose batch is cut to a quarter
-and to a half, and on the whole, and operators that need a workspace alone on twice and four times the batch: at the
-beginning of a forward, so that it takes no more memory than the step, but for copies of the images of one convolution,
-where a compiler lays them out with their channels last.
+A graph's own halves are run once more, node by node, on inputs of the script's step: a quarter of the batch, half of
+it, and the whole. Operators with a workspace are run alone on twice and four times the batch. That happens at the
+beginning of a forward, so that it takes no more memory than the step, but for copies of one convolution's images.
 """
 
 from __future__ import annotations
@@ -35,8 +34,8 @@ from .workspace import as_inductor_lays_out, as_traced, workspaces
 
 # Torch traces sizes as symbols under the assumption that they are at least this.
 _SMALLEST_BATCH = 2
-# Two points make a line; more, as the scratch memory of bf16 kernels grows in steps and then no more.
-_PARTS_OF_BATCH = (4, 2, 1)
+# Beside the whole one. Three points, not two, as the scratch memory of bf16 kernels grows in steps and then no more.
+_PARTS_OF_BATCH = (4, 2)
 _LARGER_BATCHES = (2, 4)
 _HALVES = 2
 
@@ -45,14 +44,13 @@ class Calibrator(Observer):
     """Watches two training steps: calibrates each graph as its forward begins, then records what a step runs of them.
 
     What goes wrong is kept as ``reason`` and never raised into the script; ``graphs`` then lacks that graph.
-    ``error`` and ``generated_share`` are those of ``Calibration``. ``traces`` speak of the graphs by their places among
-    ``graphs``.
+    ``error`` and ``generated_share`` are those of ``Calibration``. ``traces`` number the graphs by their order.
 
     Args:
         dimensions: what the symbols of the graphs' sizes are.
         gradient_bytes: what the gradients of the script's parameters take at the moment.
-        lasting: tensors that are there in any case: parameters and buffers.
-        growing: the names of those that grow with the batch, besides the batch itself.
+        lasting: parameters and buffers, which are there in any case.
+        growing: the dimensions that grow with the batch, besides the batch itself.
         samples: how many samples the training call under way has.
     """
 
@@ -97,30 +95,30 @@ class Calibrator(Observer):
             self._try(lambda recorder: recorder.forward_begins(graph, arguments, self._dimensions(graph, arguments)))
 
     def forward_ended(self, graph: Graph, results: Sequence[Any]) -> None:
-        """A forward has returned."""
+        """Record that a forward has returned."""
         if not self._is_elsewhere():
             self._try(lambda recorder: recorder.forward_ended(graph, results))
 
     def script_backward_begins(self) -> None:
-        """The script begins its backward."""
+        """Record that the script begins its backward."""
         if not self._is_elsewhere():
             self._try(StepRecorder.mark)
 
     def backward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
-        """A graph's backward is called."""
+        """Record that a graph's backward is called."""
         self._try(lambda recorder: recorder.backward_begins(graph, arguments))
 
     def backward_ended(self) -> None:
-        """A graph's backward has returned."""
+        """Record that a graph's backward has returned."""
         self._try(StepRecorder.backward_ended)
 
     def script_backward_ended(self) -> None:
-        """The script's backward has returned."""
+        """Record that the script's backward has returned."""
         if not self._is_elsewhere():
             self._try(StepRecorder.script_backward_ended)
 
     def step_ended(self) -> None:
-        """The step is over: of one that was recorded work out what the script holds around the graphs."""
+        """Work out what the script holds around the graphs, of a recorded step that is over."""
         recorder = self._recorder
         if recorder is None or self._is_over or self._is_elsewhere():
             return
@@ -130,26 +128,19 @@ class Calibrator(Observer):
         self._is_over = True
 
     def _work_out(self, recorder: StepRecorder) -> None:
-        traces, error = recorder.traces(self.graphs, self.dimensions)
-        self.traces = traces
+        self.traces, error = recorder.traces(self.graphs, self.dimensions)
         self.error = max(self.error or 0.0, error)
 
     def _is_elsewhere(self) -> bool:
-        """Tell whether this thread is not the main one, and keep that as the reason.
-
-        Torch's profiler can crash where two threads switch it on and off.
-        """
+        """Tell whether this thread is not the main one, and keep that as the reason."""
+        # Torch's profiler can crash where two threads switch it on and off.
         if threading.current_thread() is threading.main_thread():
             return False
         self.reason = self.reason or "the script runs its model in another thread than its main one"
         return True
 
     def _dimensions(self, graph: Graph, arguments: Sequence[Any]) -> dict[str, int]:
-        """The sizes of a graph's dimensions in a call; where others grow with the batch, that is among them.
-
-        Raises:
-            ValueError: a size does not follow from others any more.
-        """
+        """Return the sizes of a graph's dimensions in a call; where others grow with the batch, that is among them."""
         sizes = sizes_of(graph.joint.unplanned.forward, arguments)
         known = [(name, sizes[symbol]) for symbol, name in self._names_of(graph).items() if symbol in sizes]
         dimensions = {str(name): size for name, size in known if name.is_Symbol}
@@ -166,12 +157,17 @@ class Calibrator(Observer):
         return dimensions
 
     def _calibrate(self, graph: Graph, arguments: Sequence[Any]) -> None:
+        """Export a graph, measure its workspaces on the inputs of its forward, and hold it against its simulation."""
+        names = self._names_of(graph)
         try:
+            if reason := obstacle(graph.joint):
+                raise ValueError(reason)
             with _same_random_state():
                 dimensions = self._dimensions(graph, arguments)
-                exported, difference, share = calibrated(
-                    graph, arguments, self._names_of(graph), dimensions, self._growing & dimensions.keys()
-                )
+                bare = activation_graph(graph.joint, names, node_times_s=graph.node_times_s, calls=1.0)
+                growing = self._growing & dimensions.keys()
+                exported = _with_workspaces(bare, graph.joint, arguments, names, dimensions, growing)
+                difference, share = _checked(exported, graph, arguments, names, dimensions)
         except Exception as error:
             self._note(error)
             return
@@ -202,42 +198,19 @@ class Calibrator(Observer):
         self.reason = self.reason or f"a graph could not be calibrated: {type(error).__name__}: {said}"
 
 
-def calibrated(
-    of: Graph,
-    arguments: Sequence[Any],
-    names: Names,
-    dimensions: Mapping[str, int],
-    growing: AbstractSet[str] = frozenset(),
-) -> tuple[ActivationGraph, float, float | None]:
-    """Export a graph and measure its workspaces on the inputs of its forward.
-
-    Gives the graph, the largest error of the self-check as a fraction of the measured peak, and what generated code
-    takes of the simulated one. ``growing`` are the dimensions that are cut in the same proportion as the batch.
-
-    Raises:
-        ValueError: the graph cannot be simulated.
-        RuntimeError: allocations cannot be counted; or an operator cannot run apart from the step.
-    """
-    joint = of.joint
-    reason = obstacle(joint)
-    if reason is not None:
-        raise ValueError(reason)
-    graph = activation_graph(joint, names, node_times_s=of.node_times_s, calls=1.0)
-    sizes = sizes_of(joint.unplanned.forward, arguments)
-    graph = _with_workspaces(graph, joint, arguments, sizes, names, dimensions, growing)
-    return graph, *_checked(of, graph, arguments, sizes, names, dimensions)
-
-
 def _with_workspaces(
     graph: ActivationGraph,
     joint: JointGraph,
     arguments: Sequence[Any],
-    sizes: Mapping[sympy.Symbol, int],
     names: Names,
     dimensions: Mapping[str, int],
     growing: AbstractSet[str],
 ) -> ActivationGraph:
-    """Measure what each node allocates besides its results: up to the script's batch in its halves, above it alone."""
+    """Measure what each node allocates besides its results: up to the script's batch in its halves, above it alone.
+
+    ``growing`` are the dimensions that are cut in the same proportion as the batch.
+    """
+    sizes = sizes_of(joint.unplanned.forward, arguments)
 
     def dimensions_at(batch_size: int) -> dict[str, int]:
         shared = {name: max(_SMALLEST_BATCH, dimensions[name] * batch_size // dimensions[BATCH]) for name in growing}
@@ -248,9 +221,9 @@ def _with_workspaces(
 
     layout = as_traced if joint.has_stock_partitioner else as_inductor_lays_out
     batch = dimensions.get(BATCH)
-    planned: list[int] = []
+    cuts: set[int] = set()
     if batch is not None:
-        planned = sorted({min(batch, max(_SMALLEST_BATCH, batch // part)) for part in _PARTS_OF_BATCH})
+        cuts = {max(_SMALLEST_BATCH, batch // part) for part in _PARTS_OF_BATCH}
     simulation = Simulation([graph])
     number = {name: place for place, name in enumerate(graph.names)}
     # Where the script checkpoints a random operator itself. The simulation counts the states by itself.
@@ -258,7 +231,7 @@ def _with_workspaces(
     again = {node.name for node in joint.unplanned.backward.graph.nodes if draws_again(node)}
     rows: dict[int, list[int]] = {}
     batches: list[int] = []
-    for at in [dimensions_at(cut) for cut in planned if cut != batch] + [dimensions]:
+    for at in [*(dimensions_at(cut) for cut in sorted(cuts) if cut < dimensions[BATCH]), dimensions]:
         try:
             peaks = Halves(joint.unplanned, arguments, sizes_at(at)).node_peaks(layout)
         except (RuntimeError, IndexError, ValueError) as error:
@@ -296,30 +269,21 @@ def _with_workspaces(
 
 
 def _expected(batches: Sequence[int], row: Sequence[int], larger: int) -> int:
-    """Expect a workspace at a batch that is larger than those measured: as it grew last, or in proportion if less.
-
-    Kernels that split sums have none up to some size, and a constant one from there on.
-    """
+    """Expect a workspace at a batch that is larger than those measured: as it grew last, or in proportion if less."""
+    # Kernels that split sums have none up to some size, and a constant one from there on.
     return min(interpolated(batches, row, larger), row[-1] * larger // batches[-1])
 
 
 def _checked(
-    of: Graph,
-    graph: ActivationGraph,
-    arguments: Sequence[Any],
-    sizes: Mapping[sympy.Symbol, int],
-    names: Names,
-    dimensions: Mapping[str, int],
+    graph: ActivationGraph, of: Graph, arguments: Sequence[Any], names: Names, dimensions: Mapping[str, int]
 ) -> tuple[float, float | None]:
     """Run a graph without plans and with the most that can be recomputed, and compare with its simulation.
 
-    Where code is generated that is what trials run, and there is that without plans only.
-
-    Returns:
-        The largest error, as a fraction of the measured peak; and the peak of generated code as a fraction of the
-        simulated one, None where none is generated.
+    Return the largest error, as a fraction of the measured peak, and the peak of generated code, as a fraction of the
+    simulated one. Trials run generated code where there is any; it is there without plans only.
     """
     joint, generates = of.joint, not of.joint.has_stock_partitioner
+    sizes = sizes_of(joint.unplanned.forward, arguments)
     clusters = {layer.cluster_id: RECOMPUTE for layer in joint.layers} or dict(sorted(joint.clusters()))
     everything = tuple(Plan(cluster_id, strategy, ALL) for cluster_id, strategy in clusters.items())
     simulation, largest = Simulation([graph]), 0.0
@@ -344,7 +308,6 @@ def _checked(
 
 @contextlib.contextmanager
 def _same_random_state() -> Iterator[None]:
-    """Leave the generators as they were."""
     host = torch.get_rng_state()
     device = torch.cuda.get_rng_state() if uses_cuda() else None
     try:

@@ -55,10 +55,10 @@ def compile_refusal(roots: Iterable[Root], device: int | None, undescribed: Outc
         return f"the script compiles {own} itself"
     if isinstance(undescribed, Fallback):
         return undescribed.cause
-    return _without_compiler() if device is None else _without_triton(device)
-
-
-def _without_triton(device: int) -> str:
+    if device is None:
+        # Of the compilers that autotune's own extension may take Inductor looks for these only.
+        name = os.environ.get("CXX", "g++")
+        return "" if shutil.which(name) else f"Inductor's code for CPUs needs a C++ compiler, and there is no {name!r}"
     if "triton" not in sys.modules and importlib.util.find_spec("triton") is None:
         return "Inductor's code for GPUs needs the package triton, which is not installed"
     major, minor = torch.cuda.get_device_capability(device)
@@ -67,12 +67,6 @@ def _without_triton(device: int) -> str:
             f"Inductor's code for GPUs needs compute capability {_LEAST_CAPABILITY}.0, and this one has {major}.{minor}"
         )
     return ""
-
-
-def _without_compiler() -> str:
-    # Of the compilers that autotune's own extension may take Inductor looks for these only.
-    name = os.environ.get("CXX", "g++")
-    return "" if shutil.which(name) else f"Inductor's code for CPUs needs a C++ compiler, and there is no {name!r}"
 
 
 SCRIPT_OVER = "the script ended before its graphs could be described: with a few more steps it gets plans"
@@ -89,7 +83,7 @@ class Baseline:
 
     @property
     def batch_size(self) -> int | None:
-        """The usual batch."""
+        """Return the usual batch size."""
         return None if self.measurement is None else self.measurement.batch_size
 
     @property
@@ -111,41 +105,34 @@ class PlanTable:
     traces: tuple[StepTrace, ...] = ()
 
 
+@dataclass(eq=False)
 class Description(ABC):
     """Collects what discovery reports, over a few steps under the engine that the script is described under."""
+
+    process: TrainingProcess
+    script: HookedScript
+    engine: Engine
+    baseline: Baseline
+    inputs: RootInputs
 
     steps: ClassVar[int] = 1
     """How many steps it takes."""
 
-    def __init__(
-        self,
-        process: TrainingProcess,
-        script: HookedScript,
-        engine: Engine,
-        baseline: Baseline,
-        inputs: RootInputs,
-    ) -> None:
-        self._process = process
-        self._script = script
-        self._engine = engine
-        self._baseline = baseline
-        self._inputs = inputs
-
     def see_call(self, call: RootCall) -> None:  # noqa: B027  (not every engine has to know)
-        """A root is about to be called in training; ``inputs`` has seen the call."""
+        """Note that a root is about to be called in training; ``inputs`` has seen the call."""
 
     def see_inner_call(self, tensors: Sequence[torch.Tensor]) -> None:  # noqa: B027  (not every engine has to know)
-        """A module inside of a root, compiled apart, is called with these tensors."""
+        """Note that a module inside of a root, compiled apart, is called with these tensors."""
 
     def backward_begins(self) -> None:  # noqa: B027  (not every engine has to know)
-        """The script begins its backward."""
+        """Note that the script begins its backward."""
 
     def backward_done(self) -> None:  # noqa: B027  (not every engine has to know)
-        """The script's backward has returned."""
+        """Note that the script's backward has returned."""
 
     @abstractmethod
     def step_done(self) -> bool:
-        """A step under the engine has ended; True when everything has been seen."""
+        """Note that a step under the engine has ended; True when everything has been seen."""
 
     @abstractmethod
     def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
@@ -156,14 +143,11 @@ class Description(ABC):
         return self._facts(PlanTable((), {}), None)
 
     def facts(self, failure: Outcome | None = None, *, script_is_over: bool = False) -> Facts:
-        """The facts, with what the graphs have shown.
+        """Return the facts, with what the graphs have shown; ``failure`` is what ended the description early.
 
-        Args:
-            failure: what ended the description early. What ran out of memory has shown what could be recomputed; after
-                anything else no plan would be measured.
-            script_is_over: the script came to its own end.
+        What ran out of memory has shown what could be recomputed. After any other failure no plan would be measured.
         """
-        problem = self._engine.problem()
+        problem = self.engine.problem()
         if failure is not None and not isinstance(failure, OutOfMemory):
             return self._facts(PlanTable((), {}), failure)
         if failure is None and problem is not None:
@@ -172,7 +156,7 @@ class Description(ABC):
             failure = Fallback(SCRIPT_OVER) if is_early else Fallback(problem.cause, advice=problem.advice)
         try:
             observed, _ = self._batch_control()
-            table = self.plan_table(list(self._script.roots.modules()), observed)
+            table = self.plan_table(list(self.script.roots.modules()), observed)
         except Exception as error:
             # The baseline and the batch sizes are worth a study of their own.
             cause = f"the plan table could not be made: {type(error).__name__}: {error}"
@@ -180,16 +164,16 @@ class Description(ABC):
         return self._facts(table, failure, script_is_over=script_is_over)
 
     def _facts(self, table: PlanTable, undescribed: Outcome | None, *, script_is_over: bool = False) -> Facts:
-        process, engine, baseline = self._process, self._engine, self._baseline
+        process, engine, baseline = self.process, self.engine, self.baseline
         measured = baseline.measurement
         saved = engine.saved_bytes()
-        modules = list(self._script.roots.modules())
+        modules = list(self.script.roots.modules())
         observed, control = self._batch_control()
         accumulated = self._accumulation_control()
         if process.request.accumulation_control is not None and not accumulated.can_set:
             process.note(f"the accumulation is left alone: {accumulated.reason}")
         said = () if undescribed is None or isinstance(undescribed, Measured) else (undescribed.cause,)
-        notes = dict.fromkeys(note for note in (*process.notes, *table.notes) if note not in said)
+        notes = [note for note in (*process.notes, *table.notes) if note not in said]
         return Facts(
             baseline=Configuration(batch_size=observed or process.request.batch_size),
             batch_size=observed,
@@ -208,12 +192,12 @@ class Description(ABC):
             graphs=table.graphs,
             calibration=table.calibration,
             fork_refusal=process.fork_refusal,
-            compile_refusal=compile_refusal(self._script.roots.roots.values(), process.device, undescribed),
+            compile_refusal=compile_refusal(self.script.roots.roots.values(), process.device, undescribed),
             preload=process.preload,
-            per_sample={name: share for name, share in self._inputs.per_sample.items() if name in table.dimensions},
+            per_sample={name: share for name, share in self.inputs.per_sample.items() if name in table.dimensions},
             undescribed=undescribed,
             accumulation_control=accumulated,
-            epoch=self._script.loaders.epoch(),
+            epoch=self.script.loaders.epoch(),
             steps=self._steps(script_is_over=script_is_over),
             outside=table.outside,
             traces=table.traces,
@@ -222,17 +206,17 @@ class Description(ABC):
         )
 
     def _steps(self, *, script_is_over: bool) -> StepsFacts:
-        """Return how many optimizer steps the script has, as far as its DataLoader, or its end, tells."""
-        in_all = self._process.steps if script_is_over else None
-        epoch, own, taken = self._script.loaders.epoch(), self._baseline.batch_size, self._baseline.micro_batches
+        """Return how many optimizer steps the script has, as far as its DataLoader or its end tells."""
+        in_all = self.process.steps if script_is_over else None
+        epoch, own, taken = self.script.loaders.epoch(), self.baseline.batch_size, self.baseline.micro_batches
         if epoch is None or not own or taken is None:
             return StepsFacts(in_all=in_all)
         return StepsFacts(epoch.batches(own) / max(taken, 1.0), in_all)
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:
-        """The script's own batch size as observed, and how it can be set."""
-        loaders, observed = self._script.loaders, self._baseline.batch_size
-        given = self._process.request.batch_control
+        """Return the script's own batch size as observed, and how it can be set."""
+        loaders, observed = self.script.loaders, self.baseline.batch_size
+        given = self.process.request.batch_control
         if given is not None:
             return observed, given
         if batch_size.asked:
@@ -250,21 +234,20 @@ class Description(ABC):
         return observed, BatchControl("none", reason=reason)
 
     def _accumulation_control(self) -> AccumulationControl:
-        """The script's own accumulation, and how it can be set."""
-        given, seen = self._process.request.accumulation_control, self._baseline.micro_batches
+        given, seen = self.process.request.accumulation_control, self.baseline.micro_batches
         if seen is None:
             return given or AccumulationControl("none", reason="the script's steps were not measured")
         return training_libraries.control(given, seen)
 
     def _root_facts(self, modules: list[nn.Module]) -> Iterable[RootFacts]:
         for module in modules:
-            root = self._script.roots.roots[id(module)]
+            root = self.script.roots.roots[id(module)]
             parameters = list(module.parameters())
             yield RootFacts(
                 name=root.name,
                 num_parameters=sum(parameter.numel() for parameter in parameters),
                 num_trainable=sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
-                num_graphs=self._engine.num_compiled,
+                num_graphs=self.engine.num_compiled,
                 applied_by=root.applied_by,
                 wrapped_by=root.wrapped_by,
             )
@@ -273,11 +256,11 @@ class Description(ABC):
         types = Counter(str(p.dtype).removeprefix("torch.") for module in modules for p in module.parameters())
         if not types:
             return None
-        return PrecisionFacts(types.most_common(1)[0][0], self._inputs.autocast, self._script.steps.grad_scaler)
+        return PrecisionFacts(types.most_common(1)[0][0], self.inputs.autocast, self.script.steps.grad_scaler)
 
 
 def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:
-    """An optimizer's class, and the settings of its first group as text."""
+    """Return an optimizer's class, and the settings of its first group as text."""
     group = optimizer.param_groups[0] if optimizer.param_groups else {}
     settings = {
         name: str(value)

@@ -21,13 +21,9 @@ _Sizes = tuple[tuple[int, Any], ...]
 class Dimensions:
     """The dimensions of the script's own tensors, found again in the symbols of graphs' sizes.
 
-    A symbol belongs to its graph: torch names it by the variable that it was found in, and functions call theirs
-    alike. A size that no tensor of the script has may follow from others: after a graph break the labels of a language
-    model have ``batch*(seq_len - 1)`` rows. What is neither keeps the name that torch gave it.
-
-    Args:
-        graphs: graphs as traced.
-        known: names by what the script's own tensors had: (size, which dimension).
+    Symbols of several graphs may have one name. A size that no tensor of the script has may follow from others: after a
+    graph break the labels of a language model have ``batch*(seq_len - 1)`` rows. What is neither keeps torch's name.
+    ``known`` are names by what the script's own tensors had: (size, which dimension).
 
     Attributes:
         values: the sizes that the dimensions had while tracing.
@@ -47,7 +43,7 @@ class Dimensions:
             self._name_the_rest(graph, names, of_script)
 
     def of(self, graph: Graph) -> Names:
-        """The names in a graph; none for one that was traced later."""
+        """Return the names in a graph; none for one that was traced later."""
         return self._names[id(graph)][1] if id(graph) in self._names else {}
 
     def _name_what_is_known(self, graph: Graph, names: dict[sympy.Symbol, sympy.Expr]) -> None:
@@ -83,10 +79,8 @@ def size_of(formula: sympy.Expr, dimensions: Mapping[str, int]) -> int:
 
 
 def _sizes_of_inputs(graph: Graph) -> Iterator[_Sizes]:
-    """For each input of a graph the sizes that are symbols, each with its place; those of tensors first.
-
-    A number that is passed by itself has no dimensions: it is named by the tensors that have its size, if any.
-    """
+    """Give for each input of a graph the sizes that are symbols, each with its place; those of tensors first."""
+    # A number that is passed by itself has no dimensions: it is named by the tensors that have its size, if any.
     given = [node.meta.get("val") for node in graph.joint.nodes.values() if node.op == "placeholder"]
     tensors = (tuple(enumerate(one.shape)) for one in given if isinstance(one, torch.Tensor))
     numbers = (((NUMBER, one),) for one in given if isinstance(one, torch.SymInt))
@@ -99,12 +93,9 @@ def _sizes_of_inputs(graph: Graph) -> Iterator[_Sizes]:
 
 
 def _following(value: int, dimensions: Mapping[str, int], *, may_grow: bool) -> sympy.Expr | None:
-    """A size as a formula of dimensions: of one that is a single entry longer or shorter, or of so much per sample.
+    """Write a size as a formula of dimensions: of one that is a single entry longer or shorter, or of the batch.
 
-    Args:
-        value: the size.
-        dimensions: those that it may follow from, with their sizes.
-        may_grow: whether it may have so many entries for each sample.
+    ``may_grow`` says whether it may have so many entries for each sample.
     """
     others = {name: size for name, size in dimensions.items() if name != BATCH}
     for name, size in others.items():

@@ -9,14 +9,14 @@ from typing import Any
 import sympy
 import torch
 from torch import fx
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from ..plans.activation_graph import holds_tangents
 from ..plans.graph_pair import Pair
 from ..plans.joint import is_tensor, storage_key, value_of
 from ..plans.repeatable import changed_arguments
 from .allocations import Allocations
-from .workspace import Layout, size_at, zeros
+from .workspace import Layout, form_at, size_at, stand_in, zeros
 
 # What operators take as indices.
 _INDICES = (torch.int64, torch.int32)
@@ -38,50 +38,44 @@ class Halves:
         ]
 
     def peak(self, forward: Callable[[list[Any]], Any], backward: Callable[[list[Any]], Any]) -> int:
-        """The most bytes allocated at a time, on top of the inputs, by what runs the two halves."""
+        """Return the most bytes allocated at a time, on top of the inputs, by what runs the two halves."""
         with Allocations() as allocations:
             allocations.mark()
-            results = forward(list(self._arguments))
-            kept, given = self._handed_over(results)
-            del results
-            backward(given)
+            self._run(forward, backward)
             allocations.mark()
-        del kept
         return allocations.stretches[-1].peak
 
     def node_peaks(self, layout: Layout) -> dict[str, int]:
-        """For each node the most bytes allocated at a time while it runs, on top of what there was before."""
+        """Return for each node the most bytes allocated at a time while it runs, on top of those before it."""
         with Allocations() as allocations:
             forward = _MarkedNodes(self._pair.forward, allocations, layout)
-            results = forward.boxed_run(list(self._arguments))
-            kept, given = self._handed_over(results)
-            del results
             backward = _MarkedNodes(self._pair.backward, allocations, layout)
-            backward.boxed_run(given)
-        del kept
+            self._run(forward.boxed_run, backward.boxed_run)
         names = [*forward.ran, *backward.ran]
         before, after = allocations.stretches[::2], allocations.stretches[1::2]
         return {name: own.peak - start.end for name, start, own in zip(names, before, after, strict=True)}
 
-    def _handed_over(self, results: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Return what outlives the backward, and its arguments: symbols, saved tensors, gradients of the results."""
-        own, saved = list(results[: self._pair.num_forward_outputs]), list(results[self._pair.num_forward_outputs :])
-        symbols = self._pair.signature[0]
-        first_symbol = len(saved) - symbols
+    def _run(self, forward: Callable[[list[Any]], Any], backward: Callable[[list[Any]], Any]) -> None:
+        results = list(forward(list(self._arguments)))
+        own, saved = results[: self._pair.num_forward_outputs], results[self._pair.num_forward_outputs :]
+        # The backward takes symbols first, then saved tensors and gradients of the results.
+        first_symbol = len(saved) - self._pair.signature[0]
         given = [*saved[first_symbol:], *saved[:first_symbol]]
-        tangents = [self._zeros(node) for node in self._pair.backward.graph.find_nodes(op="placeholder")[len(given) :]]
-        return own + tangents if holds_tangents() else own, given + tangents
-
-    def _zeros(self, node: fx.Node) -> Any:
-        value = value_of(node)
-        return zeros(value, self._sizes) if isinstance(value, torch.Tensor) else self._at(value)
+        rest = self._pair.backward.graph.find_nodes(op="placeholder")[len(given) :]
+        tangents = [stand_in(node, self._sizes) for node in rest]
+        given += tangents
+        # The results outlive the backward, and in older versions of torch the gradients do.
+        if holds_tangents():
+            own += tangents
+        del results, saved, tangents
+        backward(given)
 
     def _cut(self, node: fx.Node, value: Any, *, copy: bool) -> Any:
-        """An input at the sizes of this run: the beginning of the script's own."""
+        """Take the beginning of the script's own input, at the sizes of this run."""
         traced = value_of(node)
         if not isinstance(value, torch.Tensor):
-            return self._at(traced) if isinstance(traced, torch.SymInt) else value
-        shape, strides = ([self._at(each) for each in every] for every in (traced.shape, traced.stride()))
+            return size_at(traced, self._sizes) if isinstance(traced, torch.SymInt) else value
+        shape, strides = form_at(traced, self._sizes)
         part = value[tuple(slice(size) for size in shape)] if shape != list(value.shape) else value
         part = self._pointing_inside(part)
         # Operators were traced for these strides: a batch that is not the first dimension leaves gaps.
@@ -89,7 +83,7 @@ class Halves:
         return (part.clone() if copy else part) if fits else zeros(traced, self._sizes).copy_(part)
 
     def _pointing_inside(self, value: torch.Tensor) -> torch.Tensor:
-        """A tensor that may hold indices into what was cut, brought down in the same proportion.
+        """Bring down, in the same proportion, what may be indices into what was cut.
 
         An index that points past the end is an error, on a GPU one that ends the process. What is below a size may be
         an index into it; what is no index does not matter here, since how much operators allocate hangs on sizes.
@@ -102,9 +96,6 @@ class Halves:
             return value
         brought_down = value.long() * share.numerator // share.denominator
         return torch.where(value > 0, brought_down.to(value.dtype), value)
-
-    def _at(self, size: Any) -> int:
-        return size_at(size, self._sizes)
 
 
 class _MarkedNodes(fx.Interpreter):
@@ -126,15 +117,11 @@ class _MarkedNodes(fx.Interpreter):
         self._allocations.mark()
         self.ran.append(n.name)
         # The nodes behind it were traced for its usual layout.
-        return result if arguments is traced else tree_map(_contiguous, result)
-
-
-def _contiguous(value: Any) -> Any:
-    return value.contiguous() if isinstance(value, torch.Tensor) else value
+        return result if arguments is traced else tree_map_only(torch.Tensor, torch.Tensor.contiguous, result)
 
 
 def sizes_of(forward: fx.GraphModule, arguments: Sequence[Any]) -> dict[sympy.Symbol, int]:
-    """The value of each symbol in the arguments of a forward."""
+    """Return the value of each symbol in the arguments of a forward."""
     found: dict[sympy.Symbol, int] = {}
     for node, value in zip(forward.graph.find_nodes(op="placeholder"), arguments, strict=True):
         traced = value_of(node)
@@ -148,7 +135,7 @@ def sizes_of(forward: fx.GraphModule, arguments: Sequence[Any]) -> dict[sympy.Sy
 def _shares(
     forward: fx.GraphModule, whole: Mapping[sympy.Symbol, int], cut: Mapping[sympy.Symbol, int]
 ) -> list[tuple[int, Fraction]]:
-    """The sizes that are cut, each with the share that is left of it."""
+    """List the sizes that are cut, each with the share that is left of it."""
     if all(cut.get(symbol, size) == size for symbol, size in whole.items()):
         return []
     expressions = {

@@ -12,13 +12,10 @@ from torch import nn
 from ...records.facts import ClusterFacts
 from ..engines.ortmodule import OrtModuleEngine
 from ..engines.ortmodule_plans import Opportunities
-from ..hooks.hooked_script import HookedScript
 from ..hooks.samples import tensors_of
-from ..process import TrainingProcess
-from .description import Baseline, Description, PlanTable
-from .root_inputs import RootCall, RootInputs
+from .description import Description, PlanTable
+from .root_inputs import RootCall
 
-_NOT_TIMED = "not timed"
 # ORTModule's name for a size of an input: the input, and which dimension.
 _SIZE = re.compile(r".*_dim(\d+)$")
 
@@ -26,17 +23,9 @@ _SIZE = re.compile(r".*_dim(\d+)$")
 class OrtModuleDescription(Description):
     """One step tells everything: ONNX Runtime finds the plans as it builds its graph."""
 
-    _engine: OrtModuleEngine
+    engine: OrtModuleEngine
 
-    def __init__(
-        self,
-        process: TrainingProcess,
-        script: HookedScript,
-        engine: OrtModuleEngine,
-        baseline: Baseline,
-        inputs: RootInputs,
-    ) -> None:
-        super().__init__(process, script, engine, baseline, inputs)
+    def __post_init__(self) -> None:
         self._names: dict[tuple[int, int], str] = {}
 
     def see_call(self, call: RootCall) -> None:
@@ -49,30 +38,28 @@ class OrtModuleDescription(Description):
                 self._names.setdefault((1 - dimension, tensor.shape[1 - dimension]), "seq_len")
 
     def step_done(self) -> bool:
-        """The first step under the engine is the last."""
+        """Note that the first step under the engine is the last."""
         return True
 
     def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
         """Return what ONNX Runtime can recompute, of all roots."""
         del modules
-        found = self._engine.opportunities
+        found = [one.opportunities for one in self.engine.wrapped if one.opportunities is not None]
         sizes = {symbol: value for one in found for symbol, value in one.sizes.items()}
         names, values = size_names(sizes, self._names)
         if batch is not None and "batch" in values:
             # The first batch may have been an epoch's smaller last one; the table is for the usual one.
             values["batch"] = batch
         rows, notes = plan_rows(found, names, values)
-        return PlanTable(rows if self._engine.problem() is None else (), values, notes=notes)
+        return PlanTable(rows if self.engine.problem() is None else (), values, notes=notes)
 
 
 def size_names(
     sizes: dict[sympy.Symbol, int], known: dict[tuple[int, int], str]
 ) -> tuple[dict[sympy.Symbol, sympy.Symbol], dict[str, int]]:
-    """Symbols under the names that people know, and their values.
+    """Return ORTModule's symbols under the names that people know, and their values.
 
-    Args:
-        sizes: ORTModule's symbols, named by input and dimension.
-        known: names by (which dimension, size) of the script's tensors.
+    ``known`` are names by (which dimension, size) of the script's tensors.
     """
     names: dict[sympy.Symbol, sympy.Symbol] = {}
     values: dict[str, int] = {}
@@ -87,10 +74,9 @@ def size_names(
 def plan_rows(
     found: Iterable[Opportunities], names: dict[sympy.Symbol, sympy.Symbol], values: dict[str, int]
 ) -> tuple[tuple[ClusterFacts, ...], tuple[str, ...]]:
-    """Rows by what they save, and what to know about them; clusters of several graphs are one row.
+    """Return the rows by what they save, and what to know about them; clusters of several graphs are one row.
 
-    A row of ONNX Runtime's that only several plans save together is none of ours: each of its plans has its own, or
-    saves nothing by itself. What they save on top is said in a note.
+    A row that only several plans save together is told in a note: each of the plans has its own row, or saves nothing.
     """
     found = list(found)
     savings: dict[tuple[str, int], sympy.Expr] = {}
@@ -109,6 +95,8 @@ def plan_rows(
         amount = saving.subs(values)
         if not amount.is_number or amount <= 0:
             continue
+        # Some operator of these clusters cannot be of this one too.
+        excluded = [group for one in found for group in one.alternatives if (cluster_id, strategy) in group]
         rows.append(
             ClusterFacts(
                 cluster_id=cluster_id,
@@ -118,17 +106,11 @@ def plan_rows(
                 saving_formula=str(sympy.nsimplify(saving)),
                 recompute_time_s=0.0,
                 is_indivisible=True,
-                excludes=_excluded((cluster_id, strategy), found),
-                note=_NOT_TIMED,
+                excludes=tuple(sorted({name for group in excluded for name, _ in group} - {cluster_id})),
+                note="not timed",
             )
         )
     notes = ["plans under engine ortmodule: ONNX Runtime tells what they save, not what they cost"] if rows else []
     if together:
         notes.append(f"these save more together: {'; '.join(dict.fromkeys(together))}")
     return tuple(sorted(rows, key=lambda row: -row.saving_bytes)), tuple(notes)
-
-
-def _excluded(key: tuple[str, int], found: Iterable[Opportunities]) -> tuple[str, ...]:
-    """The clusters of which some operator cannot be together with being of this one."""
-    groups = (group for one in found for group in one.alternatives if key in group)
-    return tuple(sorted({cluster_id for group in groups for cluster_id, _ in group} - {key[0]}))

@@ -65,7 +65,7 @@ class _Tensor:
     dimensions: dict[int, _Dimension] = field(default_factory=dict)
 
     def growing(self) -> tuple[int, ...]:
-        """The dimensions that hold what all samples of a batch bring, though they are not the batch."""
+        """Return the dimensions that hold what all samples of a batch bring, though they are not the batch."""
         of_batch = any(own.is_batch for own in self.dimensions.values())
         if of_batch or (self.calls > 1 and self.is_always_the_same):
             return ()
@@ -78,14 +78,14 @@ class RootInputs:
     """Sizes of the tensors that the roots are called with, seen call by call.
 
     A dimension is the batch where it has as many entries as the call has samples, in every call. A tensor without such
-    a dimension may still come with the batch: it holds the nodes, the edges or the words of all samples. Its sizes
-    are taken to grow with the batch where they differ from call to call. Where they don't, its rows are, if they are a
-    multiple of the samples and the script does not pass the same tensor each time. Other sizes say nothing about the
-    batch.
+    a dimension may still hold the nodes, the edges or the words of all samples. Its sizes are taken to grow with the
+    batch where they differ from call to call. Where they don't, its rows are, if they are a multiple of the samples and
+    the script does not pass the same tensor each time.
 
     Attributes:
         samples: of the latest call.
         autocast: the type that autocast computed a call in, None where it was off.
+        names: what a size of one call is, by the size and which dimension it is of: graphs are traced in a call.
     """
 
     def __init__(self) -> None:
@@ -93,14 +93,16 @@ class RootInputs:
         self.autocast: str | None = None
         self._tensors: dict[_Path, _Tensor] = {}
         self._parameters: dict[int, tuple[str, ...]] = {}
-        # What a size of one call is, by the size and which dimension it is of: graphs are traced in a call.
-        self._names: dict[tuple[int, int], str] = {}
+        self.names: dict[tuple[int, int], str] = {}
 
     def see(self, call: RootCall) -> None:
         """Take the sizes of a call."""
         self.samples = call.samples
-        self._note_autocast(call)
-        for path, tensor in self._tensors_of(call):
+        tensors = list(self._tensors_of(call))
+        device = next((tensor.device.type for _, tensor in tensors), "cpu")
+        if torch.is_autocast_enabled(device):
+            self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
+        for path, tensor in tensors:
             known = self._tensors.setdefault(path, _Tensor(weakref.ref(tensor)))
             known.is_always_the_same &= known.last() is tensor
             known.last, known.calls = weakref.ref(tensor), known.calls + 1
@@ -126,12 +128,7 @@ class RootInputs:
                     torch._dynamo.maybe_mark_dynamic(tensor, place)
         if self.samples > 1:
             named.setdefault((self.samples, NUMBER), BATCH)
-        self._names = named | self._names
-
-    @property
-    def names(self) -> dict[tuple[int, int], str]:
-        """Names by (size, which dimension)."""
-        return dict(self._names)
+        self.names = named | self.names
 
     @property
     def per_sample(self) -> dict[str, float]:
@@ -144,12 +141,9 @@ class RootInputs:
         return found
 
     def usual(self, name: str, traced: int, batch: int | None) -> int:
-        """The value of a dimension to go by: the largest seen, at the usual batch where it grows with that.
+        """Return the value of a dimension to go by: the largest seen, at the usual batch where it grows with that.
 
-        Args:
-            name: the dimension's.
-            traced: its value while tracing.
-            batch: the usual batch size.
+        ``traced`` is its value while tracing, ``batch`` the usual batch size.
         """
         if name == BATCH:
             return traced if batch is None else batch
@@ -164,11 +158,6 @@ class RootInputs:
         )
         return max(seen, default=traced)
 
-    def _note_autocast(self, call: RootCall) -> None:
-        device = next((tensor.device.type for _, tensor in self._tensors_of(call)), "cpu")
-        if torch.is_autocast_enabled(device):
-            self.autocast = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-
     def _name(self, path: _Path, place: int, tensor: torch.Tensor) -> str:
         dimensions = self._tensors[path].dimensions
         if dimensions[place].is_batch:
@@ -179,7 +168,7 @@ class RootInputs:
         return _plain_name(path, place)
 
     def _tensors_of(self, call: RootCall) -> Iterator[tuple[_Path, torch.Tensor]]:
-        """Tensors with dimensions, each with the name of the argument that it is or lies in."""
+        """Give the tensors with dimensions, each with the name of the argument that it is or lies in."""
         root = id(call.root)
         parameters = self._parameters.get(root)
         if parameters is None:
@@ -191,7 +180,6 @@ class RootInputs:
 
 
 def _positional(root: nn.Module) -> tuple[str, ...]:
-    """The names of a root's positional parameters."""
     try:
         parameters = inspect.signature(root.forward).parameters.values()
     except (TypeError, ValueError):
@@ -213,5 +201,5 @@ def _leaves(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.
 
 
 def _plain_name(path: _Path, place: int) -> str:
-    """As ONNX Runtime calls dimensions: input and number. A formula's names are identifiers."""
+    """Name a dimension as ONNX Runtime does, by input and number, with an identifier as formulas need it."""
     return f"{re.sub(r'[^0-9a-zA-Z_]', '_', path[1])}_dim{place}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -59,12 +60,7 @@ class _Trace:
 
 
 class StepRecorder:
-    """Told what runs in a step; afterwards ``traces`` has one for each kind of way through the graphs.
-
-    Args:
-        gradient_bytes: what the gradients of the script's parameters take at the moment.
-        lasting: tensors that are there in any case.
-    """
+    """Told what runs in a step; afterwards ``traces`` has one for each kind of way through the graphs."""
 
     def __init__(self, gradient_bytes: Callable[[], int], lasting: Iterable[torch.Tensor]) -> None:
         self._gradient_bytes = gradient_bytes
@@ -74,14 +70,15 @@ class StepRecorder:
         self._done: list[_Trace] = []
         self._trace: _Trace | None = None
 
-    def mark(self) -> None:
-        """End a stretch of the counted allocations."""
+    def mark(self) -> int:
+        """End a stretch of the counted allocations, and return the number of the mark."""
         if self._allocations is not None:
             self._allocations.mark()
             self._gradients.append(self._gradient_bytes())
+        return len(self._gradients) - 1
 
     def forward_begins(self, graph: Graph, arguments: Sequence[Any], dimensions: Mapping[str, int]) -> None:
-        """A forward is called, with dimensions of these sizes."""
+        """Note that a forward is called, with dimensions of these sizes."""
         if self._allocations is None:
             self._allocations = Allocations()
             self._allocations.__enter__()
@@ -89,17 +86,21 @@ class StepRecorder:
         for name, size in dimensions.items():
             trace.dimensions[name] = max(size, trace.dimensions.get(name, 0))
         nodes = graph.current.forward.graph.find_nodes(op="placeholder")
-        given = _by_storage(((node.name, value) for node, value in zip(nodes, arguments, strict=True)), self._lasting)
         self._begin(trace, len(trace.calls))
-        for key in given.keys() - trace.born.keys():
+        given: dict[int, str] = {}
+        for node, value in zip(nodes, arguments, strict=True):
+            key = _key(value)
+            if key is None or key in self._lasting or key in given:
+                continue
             # The script made it in the stretch before; what the first call is given was there before all.
-            if len(trace.events) > 1:
-                value = next(value for value in arguments if _key(value) == key)
+            if key not in trace.born and len(trace.events) > 1:
                 self._track(trace, key, value, len(trace.events) - 2)
-        trace.calls.append(_Call(graph, {key: name for key, name in given.items() if key in trace.born}))
+            if key in trace.born:
+                given[key] = node.name
+        trace.calls.append(_Call(graph, given))
 
     def forward_ended(self, graph: Graph, results: Sequence[Any]) -> None:
-        """A forward has returned."""
+        """Note that a forward has returned."""
         trace = self._trace
         assert trace is not None
         assert self._allocations is not None
@@ -121,10 +122,10 @@ class StepRecorder:
                 if key not in self._lasting and (call.own is None or (is_own and not has_own)):
                     call.own, has_own = storage_of(value), is_own
         call.mark = graph.current.mark_of_forward(results)
-        self._end(trace)
+        trace.ends.append(self.mark())
 
     def backward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
-        """A backward is called."""
+        """Note that a backward is called."""
         trace = self._trace
         if trace is None:
             return
@@ -137,12 +138,12 @@ class StepRecorder:
         self._begin(trace, -1 - (same or pending)[-1])
 
     def backward_ended(self) -> None:
-        """A backward has returned."""
+        """Note that a backward has returned."""
         if self._trace is not None:
-            self._end(self._trace)
+            self._trace.ends.append(self.mark())
 
     def script_backward_ended(self) -> None:
-        """The script's backward has returned: a trace ends where no forward is under way."""
+        """Note that the script's backward has returned: a trace ends where no forward is under way."""
         trace = self._trace
         if trace is None or not trace.events:
             return
@@ -151,7 +152,7 @@ class StepRecorder:
             self._close(trace)
 
     def step_ended(self) -> None:
-        """The step is over."""
+        """Note that the step is over."""
         if self._trace is not None and self._trace.events:
             self._look(self._trace)
             self._close(self._trace)
@@ -166,7 +167,7 @@ class StepRecorder:
     def traces(
         self, graphs: Mapping[tuple[str, int], ActivationGraph], dimensions: Mapping[str, int]
     ) -> tuple[tuple[StepTrace, ...], float]:
-        """The traces, each unlike the others; and how far off the simulated peak is, as a fraction of the measured.
+        """Return the traces, each unlike the others, and the error of their peaks as a fraction of the measured one.
 
         Raises:
             ValueError: something ran that is not among the graphs, or more of it than can be simulated.
@@ -189,17 +190,11 @@ class StepRecorder:
     def _begin(self, trace: _Trace, event: int) -> None:
         if trace.events:
             self._look(trace)
-        self.mark()
-        trace.begins.append(len(self._gradients) - 1)
+        trace.begins.append(self.mark())
         trace.events.append(event)
 
-    def _end(self, trace: _Trace) -> None:
-        self.mark()
-        trace.ends.append(len(self._gradients) - 1)
-
     def _close(self, trace: _Trace) -> None:
-        self.mark()
-        trace.last_mark = len(self._gradients) - 1
+        trace.last_mark = self.mark()
         self._done.append(trace)
         self._trace = None
 
@@ -221,13 +216,9 @@ class StepRecorder:
                 trace.alive.setdefault(call, set()).add(stretch)
 
     def _finished(
-        self,
-        trace: _Trace,
-        calls: tuple[int, ...],
-        graphs: list[ActivationGraph],
-        dimensions: Mapping[str, int],
+        self, trace: _Trace, calls: tuple[int, ...], graphs: list[ActivationGraph], dimensions: Mapping[str, int]
     ) -> tuple[StepTrace, float]:
-        """A trace with what the script holds: what was counted, minus what the graphs account for."""
+        """Add to a trace what the script holds: what was counted, minus what the graphs account for."""
         assert self._allocations is not None
         unfinished = tuple((call, max(trace.alive.get(call, {trace.events.index(call)}))) for call in trace.pending)
         bare = StepTrace(
@@ -278,21 +269,17 @@ class StepRecorder:
         return finished, abs(simulated - highest) / highest if highest > 0 else 0.0
 
     def _unseen(self) -> list[int]:
-        """At each mark what gradients of before the step have freed without being seen to."""
+        """Return at each mark what gradients of before the step have freed without being seen to."""
         assert self._allocations is not None
         if self._allocations.sees_earlier:
             return [0] * len(self._gradients)
-        least, unseen = self._gradients[0], []
-        for gradients in self._gradients:
-            least = min(least, gradients)
-            unseen.append(self._gradients[0] - least)
-        return unseen
+        return [self._gradients[0] - least for least in itertools.accumulate(self._gradients, min)]
 
 
 def _shared(
     trace: _Trace, calls: tuple[int, ...], graphs: list[ActivationGraph], unfinished: Mapping[int, int]
 ) -> Iterable[SharedStorage]:
-    """The storages that are handed on, and how long the script itself holds them."""
+    """Give the storages that are handed on, and how long the script itself holds them."""
     places = [{name: place for place, name in enumerate(graph.names)} for graph in graphs]
     ends = {call: trace.events.index(-1 - call) - 1 for call in range(len(calls)) if -1 - call in trace.events}
     for key, born in trace.born.items():
@@ -319,18 +306,9 @@ def _in_gradients(rest: int, assigned: int, returned: int) -> int:
 
 
 def _peak(counted: Sequence[Counted], unseen: Sequence[int], begin: int, end: int) -> int:
-    """The highest point from one mark to another; what is freed unseen before the first of them is not in it."""
-    levels = [counted[begin].end - unseen[begin]]
-    return max([*levels, *(counted[mark].peak - unseen[mark - 1] for mark in range(begin + 1, end + 1))])
-
-
-def _by_storage(named: Iterable[tuple[str, Any]], but: set[int]) -> dict[int, str]:
-    found: dict[int, str] = {}
-    for name, value in named:
-        key = _key(value)
-        if key is not None and key not in but:
-            found.setdefault(key, name)
-    return found
+    """Return the highest point from one mark to another, without what is freed unseen before the first of them."""
+    peaks = (counted[mark].peak - unseen[mark - 1] for mark in range(begin + 1, end + 1))
+    return max(counted[begin].end - unseen[begin], *peaks)
 
 
 def _key(value: Any) -> int | None:

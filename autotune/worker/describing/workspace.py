@@ -35,7 +35,7 @@ def workspaces(
         expected: the nodes, with what is taken for the workspace of one that cannot be run by itself.
         taken: what running each is taken to need besides its inputs and results.
         sizes: the values of the graph's symbols.
-        most_bytes: what running a node may take, its inputs included; one that would take more is not run.
+        most_bytes: the most that running a node may take, inputs included.
         layout: how arguments lie in memory.
 
     Raises:
@@ -44,8 +44,9 @@ def workspaces(
     kinds = {node: _kind(node) for node in expected}
     first: dict[str, fx.Node] = {}
     for node in expected:
-        held = [*map(value_of, node.all_input_nodes), value_of(node)]
-        takes = sum(_bytes(tensor, sizes) for tensor in tree_leaves(held)) + taken[node]
+        held = tree_leaves([*map(value_of, node.all_input_nodes), value_of(node)])
+        forms = [(form_at(one, sizes), one.element_size()) for one in held if isinstance(one, torch.Tensor)]
+        takes = sum(_span(*form) * element_bytes for form, element_bytes in forms) + taken[node]
         if _is_alone(node) and takes <= most_bytes:
             first.setdefault(kinds[node], node)
     with Allocations() as allocations:
@@ -56,39 +57,44 @@ def workspaces(
 
 
 def as_traced(_node: fx.Node, arguments: Any) -> Any:
-    """The layout of graphs that run as they are."""
+    """Keep the layout: graphs run as they are."""
     return arguments
 
 
 def as_inductor_lays_out(node: fx.Node, arguments: Any) -> Any:
-    """Inductor's layout: images whose channels come last for convolutions."""
+    """Lay out images as Inductor does for convolutions, with their channels last."""
     return tree_map(_channels_last, arguments) if node.target in _CONVOLUTIONS else arguments
 
 
 def size_at(size: Any, sizes: Sizes) -> int:
-    """The value of a traced size."""
+    """Return the value of a traced size."""
     return int(size.node.expr.subs(sizes)) if isinstance(size, torch.SymInt) else int(size)
 
 
+def form_at(traced: torch.Tensor, sizes: Sizes) -> tuple[list[int], list[int]]:
+    """Return the shape and the strides of a traced tensor."""
+    return [size_at(each, sizes) for each in traced.shape], [size_at(each, sizes) for each in traced.stride()]
+
+
 def zeros(traced: torch.Tensor, sizes: Sizes) -> torch.Tensor:
-    """Zeros in the form of a traced tensor."""
-    shape, strides = ([size_at(each, sizes) for each in every] for every in (traced.shape, traced.stride()))
-    length = _span(shape, strides)
-    return torch.zeros(length, dtype=traced.dtype, device=traced.device).as_strided(shape, strides)
+    """Make zeros in the form of a traced tensor."""
+    shape, strides = form_at(traced, sizes)
+    return torch.zeros(_span(shape, strides), dtype=traced.dtype, device=traced.device).as_strided(shape, strides)
+
+
+def stand_in(node: fx.Node, sizes: Sizes) -> Any:
+    """Return what stands for a node's value: zeros in the place of a tensor, a size as it is."""
+    value = value_of(node)
+    return zeros(value, sizes) if isinstance(value, torch.Tensor) else size_at(value, sizes)
 
 
 def _run(node: fx.Node, sizes: Sizes, layout: Layout, allocations: Allocations) -> bool:
-    """Run a node between two marks; whether it took zeros."""
-
-    def given(source: fx.Node) -> Any:
-        value = value_of(source)
-        return zeros(value, sizes) if isinstance(value, torch.Tensor) else size_at(value, sizes)
-
+    """Run a node between two marks; return whether it took zeros."""
     assert callable(node.target)
     taken = result = None
     # An operator may raise anything on zeros, and they may not be had; this runs inside the script's own step.
     with contextlib.suppress(Exception):
-        arguments, keywords = fx.map_arg((node.args, node.kwargs), given)
+        arguments, keywords = fx.map_arg((node.args, node.kwargs), lambda source: stand_in(source, sizes))
         taken = layout(node, arguments), keywords
     allocations.mark()
     try:
@@ -104,10 +110,8 @@ def _run(node: fx.Node, sizes: Sizes, layout: Layout, allocations: Allocations) 
 
 
 def _is_alone(node: fx.Node) -> bool:
-    """Return whether a node reads nothing but tensors and sizes, changes nothing and draws nothing.
-
-    What draws by probabilities fails on zeros, on a GPU in a way that ends the script.
-    """
+    """Return whether a node reads nothing but tensors and sizes, changes nothing and draws nothing."""
+    # What draws by probabilities fails on zeros, on a GPU in a way that ends the script.
     known = all(isinstance(value_of(source), (torch.Tensor, torch.SymInt, int)) for source in node.all_input_nodes)
     is_operator = isinstance(node.target, torch._ops.OpOverload)
     return known and is_operator and not is_mutable(node) and not is_random(node)
@@ -123,13 +127,6 @@ def _kind(node: fx.Node) -> str:
         return str((value.dtype, tuple(value.shape), value.stride()))
 
     return str((node.target, *fx.map_arg((node.args, node.kwargs), form)))
-
-
-def _bytes(value: Any, sizes: Sizes) -> int:
-    if not isinstance(value, torch.Tensor):
-        return 0
-    shape, strides = ([size_at(each, sizes) for each in every] for every in (value.shape, value.stride()))
-    return _span(shape, strides) * value.element_size()
 
 
 def _span(shape: list[int], strides: list[int]) -> int:
