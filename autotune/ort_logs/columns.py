@@ -118,7 +118,7 @@ def _summary(subgraphs: list[_Subgraph], config: tuple[Plan, ...]) -> Iterator[P
 
 
 def _config(line: Line) -> tuple[Plan, ...]:
-    """Return what the user asked for; in 2022 it was printed without counts."""
+    """Read what the user asked for; in 2022 it was printed without counts."""
     entries = [entry for entry in line.text.strip(" \t*").split(",") if entry]
     whole = ",".join(f"{entry}:{ALL}" if entry.count(":") == 1 else entry for entry in entries)
     return asked_plans(line, whole) if whole else ()
@@ -175,7 +175,7 @@ def read_columns(lines: Iterable[Line]) -> Iterator[PlanTable]:
 
 
 def _asked(line: Line, text: str) -> tuple[str, tuple[Plan, ...]]:
-    """The level and the plans that the user asked for, none where that is the name of a file."""
+    """Return the level and the plans that the user asked for; no plans where that is the name of a file."""
     level, config = _LEVEL.search(text), _CONFIG.search(text)
     asked = "" if config is None else (config[1] or config[2] or "")
     return "" if level is None else level[1], asked_plans(line, asked) if _A_PLAN.search(asked) else ()
@@ -204,7 +204,7 @@ def _row(line: Line, rest: str, columns: int | None) -> LoggedPlan:
 
 
 def _saving(line: Line, text: str) -> tuple[int | None, str]:
-    """The saving in bytes and as an expression. Expressions hold single blanks, columns are two or more apart."""
+    """Read the saving in bytes and as an expression. Expressions hold single blanks, columns are two or more apart."""
     number, _, formula = text.partition(" ")
     if _NUMBER.fullmatch(number):
         return int(number.replace(",", "")), formula.strip()

@@ -211,7 +211,7 @@ def _entry(plans: Iterable[Plan]) -> str:
 
 
 def _distinct(tables: Iterable[PlanTable]) -> tuple[PlanTable, ...]:
-    """Each table once: one is printed for every module, and again for every graph that is built."""
+    """Leave out repeated tables: one is printed for every module, and again for every graph that is built."""
     distinct: dict[str, PlanTable] = {}
     for table in tables:
         rows = tuple(replace(row, line=0) for row in table.rows)

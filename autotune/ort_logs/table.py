@@ -59,7 +59,7 @@ class LoggedPlan:
 
     @property
     def entry(self) -> str:
-        """The row as an entry of ``mem_opt.json``."""
+        """Write the row as an entry of ``mem_opt.json``."""
         return join_plans(self.plans)
 
 
@@ -85,7 +85,7 @@ class PlanTable:
 
     @property
     def on(self) -> tuple[Plan, ...]:
-        """The plans that were on, by cluster id; with their counts where the log tells what the user asked for."""
+        """Return the plans that were on, by cluster id; with counts where the log tells what the user asked for."""
         asked = {(plan.cluster_id, plan.strategy): plan for plan in self.config}
         plans = {plan.cluster_id: plan for row in self.rows if row.is_on for plan in row.plans}
         return tuple(asked.get((name, plan.strategy), plan) for name, plan in sorted(plans.items()))
