@@ -29,13 +29,6 @@ def redrawing(*, is_compiled: bool) -> Iterator[None]:
     import torch._functorch.partitioners
 
     partitioners: Any = torch._functorch.partitioners
-    as_inputs = False
-    if is_compiled:
-        from torch._inductor import config
-
-        # In CUDA graphs generators have to be inputs of the halves. But these are others than the script's and draw
-        # other numbers, and their number is fixed with the first pair of a graph.
-        as_inputs = config.triton.cudagraphs and torch._functorch.config.graphsafe_rng_functionalization
 
     def restore(joint: Any, forward: Any, backward: Any, num_symbols: int) -> tuple[Any, Any]:
         if is_compiled:
@@ -44,7 +37,8 @@ def redrawing(*, is_compiled: bool) -> Iterator[None]:
         redraw(forward, backward, num_symbols)
         return forward, backward
 
-    with _LOCK, torch._functorch.config.patch(graphsafe_rng_functionalization=as_inputs):
+    # The lock comes first: another thread may have changed the setting that is read.
+    with _LOCK, torch._functorch.config.patch(graphsafe_rng_functionalization=is_compiled and _in_cuda_graphs()):
         wrap = partitioners.functionalize_rng_ops
         partitioners.functionalize_rng_ops = restore
         try:
@@ -139,3 +133,11 @@ def _plain_where_nothing_is_drawn(joint: fx.GraphModule) -> Iterator[None]:
     finally:
         for node, policy in hidden:
             node.meta["recompute"] = policy
+
+
+def _in_cuda_graphs() -> bool:
+    # There generators have to be inputs of the halves. But these are others than the script's and draw other numbers,
+    # and their number is fixed with the first pair of a graph.
+    from torch._inductor import config
+
+    return bool(config.triton.cudagraphs and torch._functorch.config.graphsafe_rng_functionalization)
