@@ -91,15 +91,11 @@ class Course:
         returned: Collection[int],
         is_forward: bool,
     ) -> None:
-        """Begin a half.
+        """Begin a half of the graph of this number.
 
-        Args:
-            graph: the number of its graph.
-            saved: the storages that its forward hands to the backward.
-            held: graph, saved storages and sizes of the calls whose backward is still to come, or begins.
-            gradients: what gradients take more than when the step began.
-            returned: the storages of the gradients that its backward gives.
-            is_forward: whether it is the forward.
+        ``saved`` are the storages that its forward hands to the backward, ``returned`` those of the gradients that its
+        backward gives. ``held`` has graph, saved storages and sizes of each call whose backward is still to come, or
+        begins. ``gradients`` are the bytes that gradients take more than when the step began.
         """
         self._graph, self._saved, self._returned = graph, saved, returned
         self._gradients, self._is_forward = gradients, is_forward
