@@ -44,7 +44,7 @@ class OrtModuleDescription(Description):
     def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
         """Return what ONNX Runtime can recompute, of all roots."""
         del modules
-        found = [one.opportunities for one in self.engine.wrapped if one.opportunities is not None]
+        found = self.engine.opportunities
         sizes = {symbol: value for one in found for symbol, value in one.sizes.items()}
         names, values = size_names(sizes, self._names)
         if batch is not None and "batch" in values:
