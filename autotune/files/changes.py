@@ -12,26 +12,20 @@ _SHOWN = 5
 
 @dataclass
 class Changes:
-    """Paths, in the order in which they were first seen; each is in one list.
+    """Paths, in the order in which they were first seen; each is in one list."""
 
-    ``put_back`` was there before and is again as it was; ``removed`` was made by runs; ``data`` was made by a run
-    before its first training step, which then read it, and stays. ``unkept`` (with the reason) was there before and
-    could not be kept aside. ``newer`` (with where the older one is) was written by somebody else in its place.
-    ``others`` lies where runs have made something, and no run was seen to write it: it stays.
-    """
-
-    put_back: list[str] = field(default_factory=list)
-    removed: list[str] = field(default_factory=list)
-    data: list[str] = field(default_factory=list)
-    unkept: dict[str, str] = field(default_factory=dict)
-    newer: dict[str, str] = field(default_factory=dict)
-    others: list[str] = field(default_factory=list)
+    put_back: list[str] = field(default_factory=list)  # were there before, and are again as they were
+    removed: list[str] = field(default_factory=list)  # made by runs
+    data: list[str] = field(default_factory=list)  # made by a run before its training and read by it: they stay
+    unkept: dict[str, str] = field(default_factory=dict)  # could not be kept aside, with the reason
+    newer: dict[str, str] = field(default_factory=dict)  # written by somebody else, with the place of the older one
+    others: list[str] = field(default_factory=list)  # where runs have made something, not seen to be written: they stay
 
     def __bool__(self) -> bool:
-        return any((self.put_back, self.removed, self.data, self.unkept, self.newer, self.others))
+        return any(vars(self).values())
 
     def add(self, other: Changes) -> None:
-        """Take in those of another run; what several runs have changed is named once."""
+        """Add those of another run; what several runs have changed is named once."""
         for name in ("put_back", "removed", "data", "others"):
             mine, theirs = getattr(self, name), getattr(other, name)
             mine += [path for path in theirs if path not in mine]
@@ -62,7 +56,7 @@ class Changes:
 
 
 def _named(paths: Iterable[str], folder: Path) -> str:
-    """The first few paths; those that share a folder of the user's as one."""
+    """Name the first few paths; those that share a folder of the user's as one."""
     names: dict[str, list[str]] = {}
     for path in paths:
         near = _near(path, folder)

@@ -1,4 +1,4 @@
-"""The journal: what runs have changed on disk, one line of JSON for each path, written before the change."""
+"""The journal of what runs change on disk, one line of JSON for each path, written before the change."""
 
 from __future__ import annotations
 
@@ -14,15 +14,12 @@ from typing import Literal
 
 
 def open_lock(path: Path) -> int:
-    """A descriptor of a lock file, made if it is not there; no program that is started inherits it."""
+    """Open a lock file, made if it is not there; no program that is started inherits the descriptor."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
 
 
 def try_lock(descriptor: int, *, shared: bool = False, wait: bool = False) -> bool:
-    """Lock an open file, shared or alone; False if others hold it and ``wait`` is not set.
-
-    A file system that has no locks is taken to have one user at a time.
-    """
+    """Lock an open file; False if others hold it and ``wait`` is not set. A file system without locks has one user."""
     how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB)
     try:
         fcntl.flock(descriptor, how)
@@ -51,7 +48,7 @@ Was = Literal["file", "folder", "link", "absent", "unkept", "read", "about"]
 
 
 class ForeignJournalError(Exception):
-    """A journal that lies in another folder than ``written_in`` (empty if unknown): its paths mean other files."""
+    """A journal that lies in another folder than ``written_in`` (empty if unknown), so that its paths are others."""
 
     def __init__(self, written_in: str) -> None:
         super().__init__(f"written in {written_in or 'another folder'!r}")
@@ -62,29 +59,25 @@ class ForeignJournalError(Exception):
 class Entry:
     """The state of a path before the first change.
 
-    ``path`` is absolute, links in its folders resolved. ``was`` tells the kind of the entry. ``file``: the file lies at
-    ``kept`` meanwhile; if nothing lies there, the change did not come about. ``folder``: one with the permissions
-    ``mode``. ``link``: one to ``kept``. ``absent``: nothing was there. ``unkept``: a file that could not be kept aside,
-    for the reason ``kept``. ``read`` says that a run has read what it made there. ``about`` tells the permissions and
-    time of a file or a folder before a run changed those alone. ``is_early``: noted before the run's first training
-    step. ``inode`` is the number of a file that is kept, ``mtime_ns`` the time of one that is not.
+    ``file``: the file lies at ``kept`` meanwhile, or the change did not come about. ``link``: one to ``kept``.
+    ``unkept``: a file that could not be kept aside, for the reason ``kept``. ``read``: a run has read what it made
+    there. ``about``: the permissions and time of a file or a folder before a run changed those alone.
     """
 
-    path: str
+    path: str  # absolute, links in its folders resolved
     was: Was
     kept: str = ""
     mode: int = 0
-    is_early: bool = False
-    inode: int = 0
-    mtime_ns: int = 0
+    is_early: bool = False  # noted before the run's first training step
+    inode: int = 0  # of a file that is kept
+    mtime_ns: int = 0  # of a file that is not kept
 
 
 class Journal:
-    """The journal in a folder; ``turn`` is what all processes that write it take.
+    """The journal in a folder, which begins with the folder's name; processes write it in ``turn``.
 
-    It begins with the folder that it was written in. As far as it was read, ``first`` has the entry that counts of each
-    path, ``entries`` has them all, ``was_read`` the paths that were read, ``about`` the entries of that kind, and
-    ``linked`` the entries of the files with an inode that were to be kept.
+    As far as it was read, ``first`` has the entry that counts of each path, ``entries`` all of them, ``was_read`` the
+    paths that were read, ``about`` the entries of that kind, and ``linked`` the entries of kept files, by inode.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -99,15 +92,16 @@ class Journal:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Be the only one that writes, knowing what all others have written."""
+        """Hold the journal's lock, having read what others have written."""
         with held(self.folder / "journal.lock"):
             self.read()
             yield
 
     def read(self) -> None:
-        """Take in what was written since the last time; a line that a power loss has cut off is left out.
+        """Read what was written since the last time, but for a line that a power loss has cut off.
 
-        ForeignJournalError if it came here with a copy of its folder, or in somebody's archive.
+        Raises:
+            ForeignJournalError: it came here with a copy of its folder, or in somebody's archive.
         """
         try:
             with self._path.open("rb") as file:
@@ -124,7 +118,7 @@ class Journal:
                     self._take(Entry(**json.loads(line)))
 
     def append(self, entry: Entry) -> None:
-        """Write an entry, to the disk itself where a file is about to be moved; within ``turn``."""
+        """Write an entry within ``turn``, to the disk itself where a file is about to be moved."""
         line = json.dumps(asdict(entry)).encode()
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
@@ -141,11 +135,11 @@ class Journal:
         self._take(entry)
 
     def clear(self) -> None:
-        """Forget everything; for good, no other reads it after this."""
+        """Remove the journal."""
         self._path.unlink(missing_ok=True)
 
     def kept_as(self, found: os.stat_result) -> Entry | None:
-        """As what this very file is kept; None where it is not: that failed, or the number is of another disk."""
+        """Return as what this very file is kept; None where it is not."""
         for entry in self.linked.get(found.st_ino, ()):
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.lstat(entry.kept), found):
@@ -153,7 +147,7 @@ class Journal:
         return None
 
     def forget(self, path: str) -> None:
-        """Drop the entry of a path, as its change did not come about: the next attempt finds the path as it was."""
+        """Drop the entry of a path, as its change did not come about."""
         self.first.pop(path, None)
 
     def _origin(self) -> bytes:
@@ -168,12 +162,11 @@ class Journal:
         self.entries.append(entry)
         if entry.was == "read":
             self.was_read.add(entry.path)
-            return
-        if entry.was == "about":
+        elif entry.was == "about":
             self.about.setdefault(entry.path, entry)
-            return
-        if entry.was in ("file", "unkept"):  # what was tried before did not come about
+        elif entry.was in ("file", "unkept"):  # what was tried before did not come about
             self.first[entry.path] = entry
-        self.first.setdefault(entry.path, entry)
+        else:
+            self.first.setdefault(entry.path, entry)
         if entry.was == "file":
             self.linked.setdefault(entry.inode, []).append(entry)

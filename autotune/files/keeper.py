@@ -1,12 +1,9 @@
-"""Keeps aside what a script has on disk, at the moment before it changes it.
+"""Keeps a script's files aside, at the moment before it changes them.
 
-Python tells an audit hook of every file that is about to be opened, renamed or removed, whoever does it, and the hook
-can act first (``sys.addaudithook``, the library reference's "audit events table"). Libraries that open files in native
-code tell nobody: those that write checkpoints are wrapped one by one, in ``worker/native_writers.py``.
-
-Nothing is copied where that can be helped, since a checkpoint may be large: a file that is about to be emptied,
-replaced or removed is moved or linked, and keeps its inode with all that belongs to it. Only what is changed in place
-is copied: the script gets the copy.
+Python tells an audit hook of every file that is about to be opened, renamed or removed (the library reference's "audit
+events table"); ``worker/native_writers.py`` sees to native code. A file that is about to be emptied, replaced or
+removed is moved or linked, since a checkpoint may be large. Only a file that is changed in place is copied: the script
+gets the copy.
 """
 
 from __future__ import annotations
@@ -31,8 +28,7 @@ from .journal import Entry, Journal, open_lock, try_lock
 FOLDER_VARIABLE = "AUTOTUNE_FILES"
 """The environment variable that names the folder of the journal to a run's processes."""
 
-# What can be made again, and whose owners see to several users at once; and what of a folder is the cache's own, where
-# a user works in it.
+# Variables that name caches, and the folders inside that are the cache's own where a user works in it.
 _CACHES: dict[str, tuple[str, ...]] = {
     "CUDA_CACHE_PATH": (),
     "HF_DATASETS_CACHE": (),
@@ -52,6 +48,9 @@ _LARGEST_COPY_BYTES = 2**30
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLONE = 0x40049409  # FICLONE, ioctl_ficlone(2)
 
+# Keeps the file of a path at another: ``_move``, ``_link`` or ``_copy``.
+_Way = Callable[[str, str], None]
+
 _current: Keeper | None = None
 
 
@@ -64,24 +63,19 @@ def install_keeper(folder: str) -> None:
 
 
 def note_training() -> None:
-    """From now on what the script writes comes of its training."""
+    """Note that from now on what the script writes comes of its training."""
     if _current is not None:
         _current.trains = True
 
 
 def replaced(path: Any) -> None:
-    """A file is about to be made, or emptied, by native code."""
+    """Hear that native code is about to make, or to empty, a file."""
     if _current is not None:
         _current.heard("open", (path, "wb", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
 
 class Keeper:
-    """A watch in a process of a run: it notes the script's changes on disk, and keeps aside what they would destroy.
-
-    Args:
-        folder: where the journal is.
-        variables: the process's environment, which names caches.
-    """
+    """Notes a process's changes on disk in ``folder``, and keeps what they would destroy; ``variables`` name caches."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self.trains = False
@@ -117,7 +111,7 @@ class Keeper:
         sys.addaudithook(self.heard)
 
     def heard(self, event: str, arguments: tuple[Any, ...]) -> None:
-        """The audit hook.
+        """Act on an audit event.
 
         Raises:
             OSError: what the script is about to change cannot be kept: only this run fails, and the file is whole.
@@ -138,8 +132,6 @@ class Keeper:
         finally:
             self._own.works = False
 
-    # -- events
-
     def _opened(self, path: Any, mode: Any, flags: int) -> None:
         del mode
         if isinstance(path, int) or flags & os.O_TMPFILE == os.O_TMPFILE:
@@ -150,45 +142,45 @@ class Keeper:
             self._made(path, None)
         elif flags & os.O_TRUNC:
             # Without O_CREAT the script could not make it anew.
-            self._keep(os.path.realpath(_text(path)), self._move if flags & os.O_CREAT else self._copy)
+            self._keep(os.path.realpath(_text(path)), _move if flags & os.O_CREAT else _copy)
         else:
             self._changed(path)
 
     def _connected(self, database: Any) -> None:
-        """SQLite changes its file in place, and keeps others beside it meanwhile."""
+        # SQLite changes its file in place, and keeps others beside it meanwhile.
         name = _text(database).removeprefix("file:").partition("?")[0]
         if name and name != ":memory:":
             for suffix in ("", "-journal", "-wal", "-shm"):
                 self._changed(name + suffix)
 
     def _bound(self, bound: Any, address: Any) -> None:
-        """A socket with a path is a file; one without, or of the abstract names, is none."""
+        # A socket with a path is a file; one without, or of the abstract names, is none.
         del bound
         if isinstance(address, str | bytes) and _text(address).strip("\0") == _text(address) != "":
             self._made(address, None)
 
     def _changed(self, path: Any) -> None:
         if not isinstance(path, int):
-            self._keep(os.path.realpath(_text(path)), self._copy)
+            self._keep(os.path.realpath(_text(path)), _copy)
 
     def _made(self, path: Any, folder: Any) -> None:
         whole = _located(path, folder)
         if not os.path.lexists(whole):
-            self._keep(whole, self._move)
+            self._keep(whole, _move)
 
     def _removed(self, path: Any, folder: Any) -> None:
-        self._keep(_located(path, folder), self._link)
+        self._keep(_located(path, folder), _link)
 
     def _renamed(self, source: Any, target: Any, source_folder: Any, target_folder: Any) -> None:
         source, target = _located(source, source_folder), _located(target, target_folder)
         if not os.path.lexists(source):
             return
         for path in list(_tree(source)):
-            self._keep(path, self._link)
-            self._keep(target + path[len(source) :], self._link)
+            self._keep(path, _link)
+            self._keep(target + path[len(source) :], _link)
 
     def _described(self, path: Any, folder: Any) -> None:
-        """Note the permissions and the time of what stands at a path: nothing else of it is about to change."""
+        """Note the permissions and the time of a path, of which nothing else is about to change."""
         if isinstance(path, int):
             path = os.readlink(f"/proc/self/fd/{path}")
             if not os.path.isabs(path):
@@ -212,7 +204,7 @@ class Keeper:
                 self._journal.append(Entry(path, "about", mode=stat.S_IMODE(found.st_mode), mtime_ns=found.st_mtime_ns))
 
     def _read(self, path: Any) -> None:
-        """Note what this run has made before its training and reads now: it is data for it."""
+        """Note data: what this run has made before its training and reads now."""
         if self.trains or not self._journal.first:
             return
         above, name = os.path.split(os.path.abspath(_text(path)))
@@ -222,19 +214,17 @@ class Keeper:
             with self._journal.turn():
                 self._journal.append(Entry(whole, "read"))
 
-    # -- keeping
-
-    def _keep(self, path: str, way: Callable[[str, str], None]) -> None:
+    def _keep(self, path: str, way: _Way) -> None:
         """Keep what stands at a path, unless that was done, or it belongs to nobody's files."""
         if self._is_left_out(path):
             return
-        if self._is_known(path):
-            self._part(path, way)
+        may_part = way != _link and self._journal.linked and self._kept_as(path) is not None
+        if self._is_known(path) and not may_part:
             return
         with self._journal.turn():
             self._settle(path)
             if self._is_known(path):
-                self._part_in_turn(path, way)
+                self._part(path, way)
                 return
             try:
                 found = os.lstat(path)
@@ -245,37 +235,24 @@ class Keeper:
                 self._journal.append(Entry(path, "link", os.readlink(path)))
             elif stat.S_ISDIR(found.st_mode):
                 self._journal.append(Entry(path, "folder", mode=stat.S_IMODE(found.st_mode)))
-            elif way == self._link or (stat.S_ISREG(found.st_mode) and os.access(path, os.W_OK)):
+            elif way == _link or (stat.S_ISREG(found.st_mode) and os.access(path, os.W_OK)):
                 self._keep_file(path, way)
 
     def _is_left_out(self, path: str) -> bool:
         is_device = path.startswith("/dev/") and not path.startswith("/dev/shm/")  # noqa: S108  # which holds files
         return is_device or path.startswith(self._left_out) or _BYTECODE in path
 
-    def _part(self, path: str, way: Callable[[str, str], None]) -> None:
-        """Part a path from a file that is kept: a link to it, when it is renamed and then written to."""
-        if way != self._link and self._journal.linked and self._kept_as(path) is not None:
-            with self._journal.turn():
-                self._part_in_turn(path, way)
-
-    def _part_in_turn(self, path: str, way: Callable[[str, str], None]) -> None:
-        kept = None if way == self._link else self._kept_as(path)
+    def _part(self, path: str, way: _Way) -> None:
+        """Part a path that is about to be written to from a file that is kept, of which it is another name."""
+        kept = None if way == _link else self._kept_as(path)
         if kept is None or not os.access(path, os.W_OK):
             return
-        if way == self._move:
+        if way == _move:
             os.unlink(path)
-            return
-        copy = f"{kept.kept}.{uuid.uuid4().hex[:8]}"
-        try:
-            _clone(path, copy)
-            shutil.copystat(path, copy)
-            os.rename(copy, path)
-        except OSError:
-            Path(copy).unlink(missing_ok=True)
-            raise
+        else:
+            _replace_by_copy(path, f"{kept.kept}.{uuid.uuid4().hex[:8]}")
 
     def _kept_as(self, path: str) -> Entry | None:
-        """As what the very file that stands at a path is kept; None where it is not, or is no file."""
         try:
             found = os.lstat(path)
         except OSError:
@@ -283,7 +260,7 @@ class Keeper:
         return self._journal.kept_as(found) if stat.S_ISREG(found.st_mode) else None
 
     def _settle(self, path: str) -> None:
-        """Find out, in turn, whether a file that somebody meant to keep is kept: he may have died before."""
+        """Find out, in turn, whether a file that another process meant to keep is kept: it may have died before."""
         entry = self._journal.first.get(path)
         if entry is not None and entry.was == "file" and entry.kept not in self._settled:
             if os.path.lexists(entry.kept):
@@ -302,7 +279,7 @@ class Keeper:
         return folder is not None and not (self.trains and folder.is_early) and os.path.lexists(path)
 
     def _new_folder(self, path: str) -> Entry | None:
-        """The entry of the innermost folder above a path that was not there before."""
+        """Return the entry of the innermost folder above a path that was not there before."""
         while (above := os.path.dirname(path)) != path:
             entry = self._journal.first.get(above)
             if entry is not None and entry.was == "absent":
@@ -310,10 +287,12 @@ class Keeper:
             path = above
         return None
 
-    def _keep_file(self, path: str, way: Callable[[str, str], None]) -> None:
+    def _keep_file(self, path: str, way: _Way) -> None:
         problem: OSError | None = None
+        # File systems have 255 bytes for a name.
+        name = os.fsencode(os.path.basename(path))[:100].decode(errors="ignore")
         for place in self._places(path):
-            kept = str(place / f"{uuid.uuid4().hex[:8]}-{_shortened(os.path.basename(path))}")
+            kept = str(place / f"{uuid.uuid4().hex[:8]}-{name}")
             try:
                 place.mkdir(exist_ok=True)
                 self._journal.append(Entry(path, "file", kept, inode=os.lstat(path).st_ino))
@@ -333,10 +312,7 @@ class Keeper:
         self._journal.append(Entry(path, "unkept", reason, mtime_ns=os.lstat(path).st_mtime_ns))
 
     def _places(self, path: str) -> Iterator[Path]:
-        """Return where a file may be moved to: our own folder, else one on its own file system, as far up as may be.
-
-        There the script does not see it, and does not remove it with a folder of its own.
-        """
+        """Yield the places for a file: our folder, else on its own file system, as far up as may be."""
         device = os.lstat(path).st_dev
         if os.lstat(self._folder).st_dev == device:
             yield self._folder / "aside"
@@ -345,40 +321,46 @@ class Keeper:
             if os.stat(folder).st_dev == device and os.access(folder, os.W_OK | os.X_OK):
                 yield folder / name
 
-    def _move(self, path: str, kept: str) -> None:
-        os.rename(path, kept)
 
-    def _link(self, path: str, kept: str) -> None:
-        """Keep a file that is about to lose its name; the name stays until then."""
-        try:
-            os.link(path, kept)
-        except OSError as error:
-            if error.errno == errno.EXDEV or not os.path.isfile(path):
-                raise
-            self._copy(path, kept)  # a file system without links, or somebody else's file
+def _move(path: str, kept: str) -> None:
+    os.rename(path, kept)
 
-    def _copy(self, path: str, kept: str) -> None:
-        """Keep a file that is about to be changed, and put a copy in its place."""
-        copy = f"{kept}.copy"
-        try:
-            _clone(path, copy)
-            shutil.copystat(path, copy)
+
+def _link(path: str, kept: str) -> None:
+    try:
+        os.link(path, kept)
+    except OSError as error:
+        if error.errno == errno.EXDEV or not os.path.isfile(path):
+            raise
+        _copy(path, kept)  # a file system without links, or somebody else's file
+
+
+def _copy(path: str, kept: str) -> None:
+    _replace_by_copy(path, f"{kept}.copy", kept)
+
+
+class _TooLargeError(OSError):
+    pass
+
+
+def _replace_by_copy(path: str, copy: str, kept: str = "") -> None:
+    """Put a copy in the place of a file, which lies at ``kept`` then if that is given."""
+    try:
+        _clone(path, copy)
+        shutil.copystat(path, copy)
+        if kept:
             try:
                 os.link(path, kept)
             except OSError:
                 os.rename(path, kept)
-            os.rename(copy, path)
-        except OSError:
-            Path(copy).unlink(missing_ok=True)
-            raise
-
-
-class _TooLargeError(OSError):
-    """A file that would take too long to copy."""
+        os.rename(copy, path)
+    except OSError:
+        Path(copy).unlink(missing_ok=True)
+        raise
 
 
 def _clone(path: str, copy: str) -> None:
-    """Copy a file: in no time where the file system can share blocks, else up to a size."""
+    """Copy a file; up to a size where the file system cannot share blocks."""
     with Path(path).open("rb") as source, Path(copy).open("wb") as target:
         try:
             fcntl.ioctl(target, _CLONE, source.fileno())
@@ -390,13 +372,8 @@ def _clone(path: str, copy: str) -> None:
             shutil.copyfileobj(source, target, 2**20)
 
 
-def _shortened(name: str) -> str:
-    """The beginning of a file's name, which leaves room for more: file systems have 255 bytes for one."""
-    return os.fsencode(name)[:100].decode(errors="ignore")
-
-
 def _outside(cache: str, own: Iterable[str], worked_in: Iterable[str]) -> list[str]:
-    """A cache's folder, or what is surely its own in it where somebody works inside of it."""
+    """Return a cache's folder, or its own folders inside where the user works in it."""
 
     def has_work(folder: str) -> bool:
         above = f"{os.path.realpath(folder)}{os.sep}"
@@ -414,7 +391,7 @@ def _only_reads(flags: int) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _folder(path: str) -> str:
-    """The folder that a name leads to; a script reads thousands of files from one."""
+    # Cached, as a script reads thousands of files from one folder.
     return os.path.realpath(path)
 
 
@@ -423,7 +400,7 @@ def _text(path: Any) -> str:
 
 
 def _located(path: Any, folder: Any) -> str:
-    """The absolute path of a name, which may be relative to an open folder; a link at its end is not followed."""
+    """Return the absolute path of a name, which may be relative to an open folder; no link at its end is followed."""
     text = _text(path)
     if isinstance(folder, int) and folder >= 0 and not os.path.isabs(text):
         text = os.path.join(os.readlink(f"/proc/self/fd/{folder}"), text)
@@ -432,7 +409,6 @@ def _located(path: Any, folder: Any) -> str:
 
 
 def _tree(path: str) -> Iterator[str]:
-    """A file, or a folder and all that is in it."""
     yield path
     if os.path.isdir(path) and not os.path.islink(path):
         for folder, folders, files in os.walk(path):

@@ -16,10 +16,9 @@ _SLACK_S = 5.0
 
 
 def put_back(folder: Path | str, *, of_the_dead: bool = True) -> Changes | None:
-    """Make everything as the journal in ``folder`` says that it was; None while a process of a run lives.
+    """Restore what the journal in ``folder`` names; None while a process of a run lives.
 
-    What was written after the last sign of life of runs that have died is somebody else's work, and stays. This may be
-    ended at any moment and done again.
+    ``of_the_dead``: files that were written after the runs' last sign of life are somebody else's, and stay.
     """
     folder = Path(folder)
     descriptor = open_lock(folder / "lock")
@@ -30,6 +29,7 @@ def put_back(folder: Path | str, *, of_the_dead: bool = True) -> Changes | None:
 
 
 def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
+    # This may be ended at any moment, and is done again then.
     changes, journal, alive_s = Changes(), Journal(folder), float("inf")
     journal.read()
     if of_the_dead:
@@ -59,9 +59,12 @@ def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
             Path(entry.path).chmod(entry.mode)
             changes.put_back.append(entry.path)
     for entry in first:
-        if entry.was == "link" and _link_of(entry.path) != entry.kept and _clear(entry.path):
-            Path(entry.path).symlink_to(entry.kept)
-            changes.put_back.append(entry.path)
+        path = entry.path
+        if entry.was != "link" or (os.path.islink(path) and os.readlink(path) == entry.kept):
+            continue
+        if _clear(path):
+            Path(path).symlink_to(entry.kept)
+            changes.put_back.append(path)
     _put_files_back(journal.entries, changes, newer)
     changes.unkept |= {entry.path: entry.kept for entry in first if entry.was == "unkept" and _has_changed(entry)}
     _describe(journal, changes, newer)
@@ -74,7 +77,7 @@ def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
 
 
 def _has_changed(entry: Entry) -> bool:
-    """Return whether a file that could not be kept was written to; many are opened for that and only read."""
+    # Many files are opened to be written to, and are not.
     try:
         return os.lstat(entry.path).st_mtime_ns != entry.mtime_ns
     except FileNotFoundError:
@@ -82,7 +85,7 @@ def _has_changed(entry: Entry) -> bool:
 
 
 def _data(journal: Journal) -> set[str]:
-    """Return what runs have made before their first training step and read: the outermost new path around each."""
+    """Return the outermost new path around each path that a run has made before its training and read."""
     found = set()
     for path in [entry.path for entry in journal.entries if entry.was == "read"]:
         around = [str(one) for one in (Path(path), *Path(path).parents)]
@@ -103,7 +106,10 @@ def _put_files_back(entries: Iterable[Entry], changes: Changes, newer: set[str])
             continue
         is_folder = os.path.isdir(path) and not os.path.islink(path)
         if path in newer or (is_folder and not _clear(path)):
-            older = _beside(path, f".before-autotune-{os.path.basename(entry.kept)[:8]}")
+            suffix = f".before-autotune-{os.path.basename(entry.kept)[:8]}"
+            # File systems have 255 bytes for a name.
+            name = os.fsdecode(os.fsencode(os.path.basename(path))[: 255 - len(suffix)])
+            older = os.path.join(os.path.dirname(path), name + suffix)
             os.rename(entry.kept, older)
             changes.newer[path] = older
             continue
@@ -113,7 +119,6 @@ def _put_files_back(entries: Iterable[Entry], changes: Changes, newer: set[str])
 
 
 def _open_folders(journal: Journal) -> None:
-    """Let us into folders that a run has closed, so that what is in them can be put back."""
     for path in journal.about:
         with contextlib.suppress(OSError):
             mode = os.lstat(path).st_mode
@@ -122,7 +127,7 @@ def _open_folders(journal: Journal) -> None:
 
 
 def _describe(journal: Journal, changes: Changes, newer: set[str]) -> None:
-    """Give everything the permissions and times that it had; what was changed otherwise is in its place by now."""
+    """Restore permissions and times, once everything else is in its place."""
     for entry in sorted(journal.about.values(), key=lambda one: one.path, reverse=True):
         path = entry.path
         try:
@@ -147,17 +152,8 @@ def _describe(journal: Journal, changes: Changes, newer: set[str]) -> None:
             changes.put_back.append(path)
 
 
-def _beside(path: str, suffix: str) -> str:
-    """A path with more at its end, as far as file systems have room for it: 255 bytes a name."""
-    above, name = os.path.split(path)
-    return os.path.join(above, os.fsdecode(os.fsencode(name)[: 255 - len(suffix)]) + suffix)
-
-
 def _is_newer(path: str, alive_s: float) -> bool:
-    """Return whether a file came to be here after a run had died; by a time that `mv` and `cp -p` cannot carry over.
-
-    A folder's time says nothing: what is not ours in it is seen by itself.
-    """
+    """Return whether a file came here after a run had died, by the time that `mv` and `cp -p` do not preserve."""
     try:
         found = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -166,7 +162,7 @@ def _is_newer(path: str, alive_s: float) -> bool:
 
 
 def _others(left: list[str], journal: Journal, newer: set[str]) -> list[str]:
-    """Return what no run was seen to write, or somebody wrote later, of what is left where runs have made something."""
+    """Return the paths that no run was seen to write, or somebody wrote later, where runs have made something."""
     found = {path for path in left if path in newer}
     for path in _outermost(left):
         for above, folders, files in os.walk(path):
@@ -176,7 +172,7 @@ def _others(left: list[str], journal: Journal, newer: set[str]) -> list[str]:
 
 
 def _clear(path: str) -> bool:
-    """Remove a file, or a folder in which nothing is left; whether it is gone."""
+    """Remove a file, or an empty folder, and return whether it is gone."""
     if os.path.isdir(path) and not os.path.islink(path):
         with contextlib.suppress(OSError):
             Path(path).rmdir()
@@ -185,11 +181,6 @@ def _clear(path: str) -> bool:
     return not os.path.lexists(path)
 
 
-def _link_of(path: str) -> str | None:
-    return os.readlink(path) if os.path.islink(path) else None
-
-
 def _outermost(paths: list[str]) -> list[str]:
-    """Without what lies inside of others."""
     kept = set(paths)
     return sorted(path for path in paths if not any(str(above) in kept for above in Path(path).parents))

@@ -1,4 +1,4 @@
-"""The controller's side: runs that may change files, one after the other or at the same time."""
+"""The controller's side of runs that may change files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ class Shelf:
     """A folder that keeps files which runs change, and puts them back when no run is at work any more.
 
     Runs of several controllers may share a folder: the state that the first of them finds is the one that comes back.
-
-    Args:
-        folder: made if it is not there; what is beside it is taken to be autotune's own, and not looked at.
+    What is beside the folder is taken to be autotune's own, and not looked at.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -31,12 +29,12 @@ class Shelf:
         self._lock = threading.Lock()
 
     def recover(self) -> Changes:
-        """Put back what runs that have died left behind; gives what that was. RunError if it can't be done."""
+        """Put back what runs that have died left behind; gives what that was. RunError if that fails."""
         return self._put_back(of_the_dead=True)
 
     @contextlib.contextmanager
     def run(self) -> Iterator[None]:
-        """Around a run, until no process of it is left.
+        """Watch a run, until no process of it is left.
 
         Raises:
             OSError: the folder can't be written.
@@ -78,7 +76,6 @@ class Shelf:
             ) from error
 
     def _live(self, ended: threading.Event) -> None:
-        """Say all the time that this process lives, so that what is written after its death can be told apart."""
         while not ended.wait(_ALIVE_S):
             with contextlib.suppress(OSError):
                 self._sign()

@@ -275,8 +275,8 @@ def test_a_thread_waits_until_another_has_kept_the_file(place: Path, how: str) -
         place,
         f"""
         import threading, time
-        from autotune.files.keeper import Keeper
-        ways = {{name: getattr(Keeper, name) for name in ("_move", "_copy")}}
+        from autotune.files import keeper
+        ways = {{name: getattr(keeper, name) for name in ("_move", "_copy")}}
         begun = threading.Event()
         def slowly(way):
             def act(*about):
@@ -285,7 +285,7 @@ def test_a_thread_waits_until_another_has_kept_the_file(place: Path, how: str) -
                 way(*about)
             return act
         for name, way in ways.items():
-            setattr(Keeper, name, slowly(way))
+            setattr(keeper, name, slowly(way))
         def write():
             with open("a", {how!r}) as file:
                 file.write("first")
@@ -306,9 +306,9 @@ def test_a_thread_waits_until_another_has_kept_the_file(place: Path, how: str) -
 # A process dies between noting a file and moving it, and the next one keeps it.
 KEPT_BY_THE_SECOND = """
     import signal
-    from autotune.files.keeper import Keeper
+    from autotune.files import keeper
     if os.fork() == 0:
-        Keeper._move = lambda *about: os.kill(os.getpid(), signal.SIGKILL)
+        keeper._move = lambda *about: os.kill(os.getpid(), signal.SIGKILL)
         open("a", "w")
     os.wait()
     Path("a").write_text("second")
@@ -344,13 +344,13 @@ def test_a_place_that_cannot_take_a_file_is_passed_over_once(place: Path) -> Non
     run(
         place,
         """
-        from autotune.files.keeper import Keeper
-        move = Keeper._move
-        def refused(self, path, kept):
+        from autotune.files import keeper
+        move = keeper._move
+        def refused(path, kept):
             if "aside" in kept:
                 raise OSError(18, "another device")
-            move(self, path, kept)
-        Keeper._move = refused
+            move(path, kept)
+        keeper._move = refused
         Path("a").write_text("first")
         Path("a").write_text("second")
         """,
