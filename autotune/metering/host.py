@@ -1,7 +1,8 @@
-"""This process and its machine: the resident set, its highest point, the processor, and dying with the parent."""
+"""This process and its machine: the resident set and its peak, the processor, the end with the controller."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
 import gc
@@ -27,24 +28,18 @@ def die_with_parent() -> None:
 
 
 def show_stacks() -> None:
-    """At a crash, and where the controller asks before it ends a run that hangs; to file 2, which is ``stderr.log``."""
+    """Write all stacks to file 2, which is ``stderr.log``, at a crash or at the controller's SIGUSR1."""
     faulthandler.enable(file=2, all_threads=True)
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
 
 
 def processor_name() -> str:
-    """The name of the processor's model."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+    """Return the name of the processor's model."""
+    return _field("/proc/cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
 def driver_version(path: Path = Path("/proc/driver/nvidia/version")) -> str | None:
-    """The version of the GPU's driver, which the kernel's module tells; None where it tells nobody."""
+    """Return the version of the GPU's driver by the kernel's module; None where it is not known."""
     try:
         found = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", path.read_text())
     except OSError:
@@ -70,17 +65,17 @@ class ResidentMemory:
         trim_heap()
 
     def measuring_begins(self) -> None:
-        """The steps from now on are measured: what is counted of them is counted from here."""
+        """Count from here: the steps from now on are measured."""
 
     def measuring_began_earlier(self) -> None:
-        """No others come, so those since the first ``measuring_begins`` are the measured ones."""
+        """Count from the first ``measuring_begins``, as no other steps come."""
 
     def allocator_retries(self) -> int:
-        """None: there is no allocator that frees its cache and tries again."""
+        """Return 0: no allocator frees its cache and tries again."""
         return 0
 
     def peaks(self) -> Peaks:
-        """The peak since ``begin``."""
+        """Return the peak since ``begin``."""
         return Peaks(resident=resident_peak())
 
 
@@ -95,28 +90,30 @@ def reset_resident_peak() -> str | None:
 
 
 def resident_peak() -> int:
-    """High-water mark of the resident set in bytes: ``VmHWM`` of ``/proc/self/status``, else ``ru_maxrss``."""
+    """Return the peak of the resident set in bytes: ``VmHWM`` of ``/proc/self/status``, else ``ru_maxrss``."""
     return _status_bytes("VmHWM") or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def resident_bytes() -> int:
-    """The resident set in bytes: ``VmRSS`` of ``/proc/self/status``, else its high-water mark."""
+    """Return the resident set in bytes: ``VmRSS`` of ``/proc/self/status``, else its peak."""
     return _status_bytes("VmRSS") or resident_peak()
 
 
-def _status_bytes(field: str) -> int | None:
+def _status_bytes(name: str) -> int | None:
+    value = _field("/proc/self/status", name)
+    return None if value is None else int(value.split()[0]) * 1024
+
+
+def _field(path: str, name: str) -> str | None:
     try:
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(f"{field}:"):
-                return int(line.split()[1]) * 1024
+        lines = Path(path).read_text().splitlines()
     except OSError:
-        pass
-    return None
+        return None
+    fields = (line.partition(":") for line in lines)
+    return next((value.strip() for key, _, value in fields if key.strip() == name), None)
 
 
 def trim_heap() -> None:
     """Give back to the system what the C library's allocator keeps (glibc only)."""
-    try:
+    with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):
-        pass

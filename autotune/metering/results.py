@@ -7,6 +7,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from ..records.codec import dumps, loads
 from ..records.outcome import Phase
@@ -27,7 +28,7 @@ def append_line(directory: Path, line: Line) -> None:
 
 
 def ranks_of_results(directory: Path) -> list[int]:
-    """The ranks that have written results so far, in that order."""
+    """Return the ranks that have written results so far, in that order."""
     path = directory / "results.jsonl"
     written = path.read_text(errors="replace").splitlines() if path.exists() else []
     lines: list[Line] = [loads(Line, line) for line in written]
@@ -47,29 +48,12 @@ class ProgressFile:
 
     @property
     def phase(self) -> Phase:
-        """The phase last entered."""
+        """Return the phase last entered."""
         return self._state.phase
 
-    def update(
-        self,
-        *,
-        phase: Phase | None = None,
-        index: int | None = None,
-        steps: int | None = None,
-        device: str | None = None,
-        measuring_since_s: float | None = None,
-    ) -> None:
-        """Write what changed; ``steps`` also moves the time of the last step."""
-        state = self._state
-        if phase is not None:
-            state = replace(state, phase=phase)
-        if index is not None:
-            state = replace(state, index=index)
-        if steps is not None:
-            state = replace(state, steps=steps, updated_s=time.monotonic())
-        if device is not None:
-            state = replace(state, device=device)
-        if measuring_since_s is not None:
-            state = replace(state, measuring_since_s=measuring_since_s)
-        self._state = state
-        self._map[:] = state.to_bytes()
+    def update(self, **changes: Any) -> None:
+        """Write what changed of ``Progress``; ``steps`` also moves the time of the last step."""
+        if "steps" in changes:
+            changes["updated_s"] = time.monotonic()
+        self._state = replace(self._state, **changes)
+        self._map[:] = self._state.to_bytes()

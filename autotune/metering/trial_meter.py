@@ -1,15 +1,15 @@
-"""One trial inside the process that runs it: when it is warm, when it has been measured enough, and its measurement."""
+"""Measurement of one trial inside the process that runs it, from its warm-up to enough steps."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
-from ..records.measurement import CONTENDED_SHARE, Measurement, MemorySplit, median_interval, nearly_whole
+from ..records.measurement import CONTENDED_SHARE, Measurement, median_interval, nearly_whole
 from ..records.run import GpuMeasuring, Measuring
 from .host import ResidentMemory
 
@@ -25,21 +25,16 @@ class WallClock:
         self._marks.append(time.perf_counter())
 
     def step_times_s(self) -> list[float]:
-        """Seconds between the marks, of the steps that are over: a device may be at work on the latest."""
+        """Return the seconds between the marks, of the steps that are over: a device may be at work on the latest."""
         return [end - begin for begin, end in zip(self._marks, self._marks[1:], strict=False)]
 
 
 class WaitingTime:
     """The time that this process's threads, ready to run, waited for a processor (``/proc/<pid>/schedstat``).
 
-    Other processes on the machine make a CPU measurement worthless long before its spread shows it. A thread that waits
-    at a barrier for one that has no processor costs a whole time slice. A device waits as well, where the thread that
-    should launch its next kernel has no processor.
-
-    Args:
-        launching: how the names of threads begin that launch a device's work in turns with the thread that makes this.
-            These are then the only ones that count, and together as one. None counts each thread of the process.
-        tasks: where the kernel shows the threads.
+    Other processes on the machine make a measurement worthless long before its spread shows it: threads wait at a
+    barrier, or a device waits for the thread that launches its next kernel. ``launching`` is how the names of threads
+    begin that launch a device's work in turns with the thread that makes this: only these count, together as one.
     """
 
     def __init__(self, *, launching: str | None = None, tasks: Path = Path("/proc/self/task")) -> None:
@@ -50,10 +45,7 @@ class WaitingTime:
         self._waited = self._read()
 
     def shares(self) -> tuple[float, ...]:
-        """Return what each thread waited since the start, as a share of the time; empty where that is not known.
-
-        Of threads that launch a device's work in turns it is one share, the sum.
-        """
+        """Return the share of the time since the start that each thread waited; empty where that is not known."""
         elapsed_ns = (time.perf_counter() - self._began_s) * 1e9
         if elapsed_ns <= 0:
             return ()
@@ -64,16 +56,13 @@ class WaitingTime:
         waited = {}
         for path in self._tasks.glob("*/schedstat"):
             try:
-                if self._counts(path.parent):
-                    waited[path.parent.name] = int(path.read_text().split()[1])
+                thread = path.parent
+                is_own = self._launching is None or thread.name == self._here
+                if is_own or (thread / "comm").read_text().startswith(self._launching or ""):
+                    waited[thread.name] = int(path.read_text().split()[1])
             except (OSError, IndexError, ValueError):
                 continue  # the thread ended meanwhile, or the kernel keeps no such figures
         return waited
-
-    def _counts(self, thread: Path) -> bool:
-        if self._launching is None or thread.name == self._here:
-            return True
-        return (thread / "comm").read_text().startswith(self._launching)
 
 
 # Processes that train together must stop at the same step, so their trials take a fixed number of steps.
@@ -95,13 +84,13 @@ class Window:
 
     @property
     def micro_batches(self) -> float:
-        """Return how many micro-batches it took: by their samples where those were counted, else by its backwards."""
+        """Return the number of micro-batches: by the samples where those were counted, else by the backwards."""
         if not self.batch_size or self.guessed:
             return float(self.backwards or self.calls)
         return nearly_whole(self.samples / self.batch_size)
 
     def add(self, other: Window) -> None:
-        """Take another window's counts over."""
+        """Add another window's counts."""
         self.samples += other.samples
         self.calls += other.calls
         self.backwards += other.backwards
@@ -109,44 +98,28 @@ class Window:
         self.batch_size = other.batch_size or self.batch_size
 
 
+@dataclass(eq=False)
 class TrialMeter:
-    """Fed once per optimizer step; ``step`` says when the trial is done.
+    """Measures a trial step by step; ``step`` says when the trial is done.
 
-    On a device it waits for it at each step until step times have settled, and then once more at the end. Steps that
-    have settled but are not warm are measured like those that come after them: they count where no others come.
-
-    Attributes:
-        measuring_since_s: when the window of the steps that count began, by ``time.monotonic``; 0.0 before and after.
-
-    Args:
-        measuring: the rules for warm-up and for enough.
-        fixed_length: take a fixed number of steps, whatever the times show.
-        memory: reads the trial's peaks.
-        make_clock: makes what times the steps.
-        synchronize: waits for a device that is still at work when a step returns; None where there is none.
-        make_waiting: makes what tells how long threads waited for a processor, called in the thread that trains.
+    It waits for a device at each step until step times have settled, and then once more at the end. Steps that have
+    settled while the device is not warm are measured as well: they count where no others come. ``measuring_since_s`` is
+    when the window of the steps that count began, by ``time.monotonic``; 0.0 before and after.
     """
 
-    def __init__(
-        self,
-        measuring: Measuring,
-        *,
-        fixed_length: bool = False,
-        memory: ResidentMemory | None = None,
-        make_clock: Callable[[], WallClock] = WallClock,
-        synchronize: Callable[[], object] | None = None,
-        make_waiting: Callable[[], WaitingTime] = WaitingTime,
-    ) -> None:
-        self._rules = measuring
-        self._least = _NO_GPU if synchronize is None else measuring.on_gpu
-        self._fixed_length = fixed_length
-        self._make_clock = make_clock
-        self._synchronize = synchronize
-        self._make_waiting = make_waiting
-        self._state: Literal["warmup", "measuring", "done"] = "warmup"
+    measuring: Measuring
+    _: KW_ONLY
+    fixed_length: bool = False  # take a fixed number of steps, whatever the times show
+    memory: ResidentMemory = field(default_factory=ResidentMemory)
+    make_clock: Callable[[], WallClock] = WallClock
+    synchronize: Callable[[], object] | None = None  # waits for a device that is still at work when a step returns
+    make_waiting: Callable[[], WaitingTime] = WaitingTime  # called in the thread that trains
+
+    def __post_init__(self) -> None:
+        self._least = _NO_GPU if self.synchronize is None else self.measuring.on_gpu
         self._began_s = time.perf_counter()
         self._last_s: float | None = None
-        # The first step, or the last one that compiled, ended then: since then the device is at work.
+        # Since the end of the first step, or of the last one that compiled.
         self._at_work_since_s = 0.0
         self._is_warm = False
         self._warmup_times_s: list[float] = []
@@ -154,7 +127,7 @@ class TrialMeter:
         self._compile_s = 0.0
         self._clock: WallClock | None = None
         self._waiting: WaitingTime | None = None
-        # The same since step times had settled.
+        # Since step times had settled.
         self._settled_waiting: WaitingTime | None = None
         self._window_began_s = 0.0
         self._windows: list[Window] = []
@@ -163,22 +136,21 @@ class TrialMeter:
         self._settled_after_s = 0.0
         # How many steps have compiled since they had settled.
         self._late_compilations = 0
-        self._next_check = measuring.min_steps
+        self._next_check = self.measuring.min_steps
         self._next_look = _FEWEST_STEPS
         self._settled = True
         self.measuring_since_s = 0.0
-        self.memory = memory or ResidentMemory()
         self.notes: list[str] = []
         self.steps = 0
 
     def begin(self) -> None:
-        """Called before the trial's first training call."""
+        """Begin, before the trial's first training call."""
         self.memory.begin()
         self._began_s = time.perf_counter()
 
     @property
     def measured_steps(self) -> int:
-        """Steps measured so far, warm-up left out."""
+        """Return the number of steps measured so far, without warm-up."""
         return len(self._windows) - self._counts_from
 
     @property
@@ -187,39 +159,31 @@ class TrialMeter:
         return self.measured_steps >= _FEWEST_STEPS
 
     def script_ended(self) -> None:
-        """No other steps come: where there are too few since the device was warm, those before it count as well.
-
-        So does what the allocator and the threads did in them.
-        """
+        """Count the steps before the device was warm as well, where those after it are too few: no others come."""
         if not self.has_figure and self._counts_from:
             self._counts_from, self._warmup_s, self._is_warm = 0, self._settled_after_s, False
             self._waiting = self._settled_waiting
             self.memory.measuring_began_earlier()
 
     def step(self, window: Window, *, compiled: bool) -> bool:
-        """Take a finished step in; True when the trial is done.
-
-        Args:
-            window: what the step took.
-            compiled: whether a graph was compiled during it.
-        """
+        """Measure a step that took ``window``, and compiled a graph or not; True when the trial is done."""
         self.steps += 1
-        if self._state == "warmup":
+        if self._clock is None:
             self._settle(compiled=compiled)
             return False
-        assert self._clock is not None
         self._clock.mark()
         self._windows.append(window)
         if not self._is_warm:
             self._warm_up(compiled=compiled)
-        elif self._enough():
-            self._state = "done"
-            self.measuring_since_s = 0.0
-        return self._state == "done"
+            return False
+        if not self._enough():
+            return False
+        self.measuring_since_s = 0.0
+        return True
 
     def _settle(self, *, compiled: bool) -> None:
-        if self._synchronize is not None:
-            self._synchronize()
+        if self.synchronize is not None:
+            self.synchronize()
         now = time.perf_counter()
         if compiled or self.steps == 1:
             self._at_work_since_s = now
@@ -231,22 +195,21 @@ class TrialMeter:
         self._last_s = now
         if not self._has_settled():
             return
-        self._state = "measuring"
         self._settled_after_s = now - self._began_s
-        self._clock = self._make_clock()
+        self._clock = self.make_clock()
         self._clock.mark()
         # Processes that train together stop at the same step, and the seconds of each are its own.
-        self._is_warm = self._fixed_length or now - self._at_work_since_s >= self._least.warmup_s
+        self._is_warm = self.fixed_length or now - self._at_work_since_s >= self._least.warmup_s
         self._begin_window(now)
 
     def _warm_up(self, *, compiled: bool) -> None:
-        """A step that is measured and does not count, if others come: its clocks are not those of a long training."""
+        """Measure a step that does not count if others come: its clocks are not those of a long training."""
         now = time.perf_counter()
         if compiled:
             self._at_work_since_s = now
             self._late_compilations += 1
         self._is_warm = now - self._at_work_since_s >= self._least.warmup_s
-        if self._late_compilations >= self._rules.max_warmup_steps and not self._is_warm:
+        if self._late_compilations >= self.measuring.max_warmup_steps and not self._is_warm:
             late = f"{self._late_compilations} steps compiled graphs after step times had settled"
             self.notes.append(f"{late}, and later ones may")
             self._is_warm, self._settled = True, False
@@ -257,58 +220,58 @@ class TrialMeter:
         self._warmup_s = now - self._began_s
         self._counts_from = len(self._windows)
         self.memory.measuring_begins()
-        self._waiting = self._make_waiting()
+        self._waiting = self.make_waiting()
         self._settled_waiting = self._settled_waiting or self._waiting
         self._window_began_s = time.perf_counter()
         self.measuring_since_s = time.monotonic()
 
     def _has_settled(self) -> bool:
-        if self._fixed_length:
+        if self.fixed_length:
             return self.steps >= _FIXED_WARMUP_STEPS
-        if self.steps >= self._rules.max_warmup_steps:
+        if self.steps >= self.measuring.max_warmup_steps:
             self.notes.append(f"step times had not settled after {self.steps} warm-up steps")
             self._settled = False
             return True
         recent = self._warmup_times_s[-2:]
-        if self.steps < self._rules.min_warmup_steps or len(recent) < 2:
+        if self.steps < self.measuring.min_warmup_steps or len(recent) < 2:
             return False
         return max(recent) <= 1.2 * min(recent)
 
     def _enough(self) -> bool:
-        done = self.measured_steps
-        if self._fixed_length:
+        rules, done = self.measuring, self.measured_steps
+        if self.fixed_length:
             return done >= max(_FIXED_STEPS, self._least.steps)
         elapsed_s = time.perf_counter() - self._window_began_s
-        if done >= self._next_look and elapsed_s >= self._rules.min_measure_s / 2:
+        if done >= self._next_look and elapsed_s >= rules.min_measure_s / 2:
             self._next_look = done + max(1, done // 4)
             if self._is_too_slow():
                 self.notes.append(f"measured for {done} steps only: too slow to be the answer")
                 return True
-        if done < self._rules.min_steps or (elapsed_s < self._rules.min_measure_s and done < self._rules.max_steps):
+        if done < rules.min_steps or (elapsed_s < rules.min_measure_s and done < rules.max_steps):
             return False
         if elapsed_s < self._least.measure_s:
             return False
-        if elapsed_s >= self._rules.max_measure_s:
+        if elapsed_s >= rules.max_measure_s:
             return True
         if done < self._least.steps:
             return False
-        if done >= self._rules.max_steps:
+        if done >= rules.max_steps:
             return True
         if done < self._next_check:
             return False
         # On a GPU there may be thousands of steps, and it waits while they are sorted: look ever more rarely.
-        self._next_check = done + (1 if self._synchronize is None else max(1, done // 4))
+        self._next_check = done + (1 if self.synchronize is None else max(1, done // 4))
         times = self._step_times_s()
-        if len(times) < self._rules.min_steps:
+        if len(times) < rules.min_steps:
             return False
         low, high = median_interval(times)
-        is_long = len(times) >= self._rules.fine_steps
-        ratio = self._rules.rough_interval_ratio if is_long else self._rules.interval_ratio
+        is_long = len(times) >= rules.fine_steps
+        ratio = rules.rough_interval_ratio if is_long else rules.interval_ratio
         return high - low <= ratio * (low + high) / 2
 
     def _is_too_slow(self) -> bool:
         # Steps that had not settled become faster still, and so do those that other processes slowed down.
-        if self._rules.rate_to_beat is None or not self._settled:
+        if self.measuring.rate_to_beat is None or not self._settled:
             return False
         if max(self._waiting_shares(), default=0.0) > CONTENDED_SHARE:
             return False
@@ -317,20 +280,12 @@ class TrialMeter:
             return False
         low_s, _ = median_interval(times)
         samples = sum(window.samples for window in self._counted()) / self.measured_steps
-        return 0 < samples < self._rules.rate_to_beat * low_s
+        return 0 < samples < self.measuring.rate_to_beat * low_s
 
-    def measurement(
-        self,
-        *,
-        num_processes: int = 1,
-        split: MemorySplit | None = None,
-        saved_bytes: int | None = None,
-        nonfinite_loss: bool = False,
-        notes: list[str],
-    ) -> Measurement:
-        """The measurement; valid once at least one step was measured."""
-        if self._synchronize is not None:
-            self._synchronize()
+    def measurement(self, *, notes: list[str], **fields: Any) -> Measurement:
+        """Return the measurement with other ``fields`` of it; valid once at least one step was measured."""
+        if self.synchronize is not None:
+            self.synchronize()
         windows, times = self._counted(), tuple(self._step_times_s())
         sizes = [window.batch_size for window in windows if window.batch_size]
         samples = tuple(window.samples for window in windows)
@@ -350,23 +305,19 @@ class TrialMeter:
             batch_size=max(set(sizes), key=sizes.count) if sizes else None,
             calls_per_step=sum(window.calls for window in windows) / self.measured_steps,
             backwards_per_step=sum(window.backwards for window in windows) / self.measured_steps,
-            num_processes=num_processes,
             samples_are_guessed=any(window.guessed for window in windows),
-            nonfinite_loss=nonfinite_loss,
             allocator_retries=self.memory.allocator_retries(),
             contended=max(waiting, default=0.0) > CONTENDED_SHARE,
             waited_share=min(1.0, sum(waiting)),
-            split=split,
-            saved_bytes=saved_bytes,
             compile_s=self._compile_s,
             notes=tuple(dict.fromkeys([*self.notes, *self.memory.notes, *notes, *_unevenness(times)])),
+            **fields,
         )
 
     def _counted(self) -> list[Window]:
         return self._windows[self._counts_from :]
 
     def _step_times_s(self) -> list[float]:
-        """Of the steps that count, as far as they are over."""
         assert self._clock is not None
         return self._clock.step_times_s()[self._counts_from :]
 
@@ -375,7 +326,6 @@ class TrialMeter:
 
 
 def _unevenness(times: tuple[float, ...]) -> list[str]:
-    """Say so when a few long steps make the mean rate differ from the median one that is reported."""
     median = sorted(times)[len(times) // 2]
     mean = sum(times) / len(times)
     if mean <= 1.25 * median or len(times) < 10:
