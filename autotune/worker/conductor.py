@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import multiprocessing
 import multiprocessing.util
 import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,10 +16,10 @@ from torch import nn
 
 from ..records.facts import BatchControl
 from ..records.outcome import Fallback, InvalidPlan, NoTrainingStep, OutOfMemory, Phase, ScriptError
-from ..records.run import STARTER_RANK, Request, Result
+from ..records.run import STARTER_RANK, Result
 from .applied import AppliedConfiguration
 from .describing.root_inputs import RootCall
-from .device import is_capturing
+from .device import uses_cuda
 from .failure import EXIT_ADVICE, ends_with, exit_words, failure_of, let_children_end
 from .hooks.compilation import watch_compile
 from .hooks.hooked_script import HookedScript
@@ -29,37 +27,37 @@ from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, tensors_of
 from .hooks.steps import StepHooks
-from .import_watch import ImportWatch
-from .modes import mode_of
+from .modes.audit import AuditMode
+from .modes.base import Mode
+from .modes.discover import DiscoverMode
+from .modes.launch import LaunchMode
+from .modes.locate import LocateMode
+from .modes.measure import MeasureMode
+from .modes.verify import VerifyMode
 from .process import TrainingProcess
 
 FailureOutcome = OutOfMemory | ScriptError | Fallback | InvalidPlan
 
+_MODES: dict[str, type[Mode]] = {
+    "audit": AuditMode,
+    "discover": DiscoverMode,
+    "measure": MeasureMode,
+    "verify": VerifyMode,
+    "launch": LaunchMode,
+    "locate": LocateMode,
+}
 _CAPTURED = "the script captures its training step in a CUDA graph; what a graph replays is not seen, so not counted"
-_IN_CHILDREN = "the script trains in processes that it starts"
 
 
 class Conductor:
-    """Installs the hooks, and leads one training process through its run.
+    """Installs the hooks, and leads one training process through its run; ``is_child``: the script has started it.
 
-    Results are written as each trial ends. After the last one every hook raises ``SystemExit``, until the script is
-    gone.
-
-    ``is_child``: the script has started this process. ``fork_refusal`` is what ``Facts`` says of it.
+    After the last result every hook raises ``SystemExit``, until the script is gone.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        directory: Path,
-        *,
-        is_child: bool = False,
-        fork_refusal: str = "",
-        imports: ImportWatch | None = None,
-    ) -> None:
+    def __init__(self, process: TrainingProcess, *, is_child: bool = False) -> None:
         self._is_child = is_child
-        refusal = _IN_CHILDREN if is_child else fork_refusal
-        process = self.process = TrainingProcess(request, directory, fork_refusal=refusal, imports=imports)
+        self.process, request = process, process.request
         self._applied = AppliedConfiguration(process)
         control = request.batch_control or BatchControl("none")
         loaders = LoaderHooks(request.batch_size, control, process.note, is_stale=request.allow_stale)
@@ -84,19 +82,18 @@ class Conductor:
             hands_off=self._is_capturing,
         )
         self._script = HookedScript(roots, steps, loaders)
-        self._mode = mode_of(process, self._script, self._applied)
+        self._mode = _MODES[request.mode](process, self._script, self._applied)
 
     def install(self) -> None:
         """Patch torch; called once per process, when the script has imported it."""
         script = self._script
         self._applied.install()
         script.roots.install()
-        own = [*script.roots.entries(), *script.steps.entries()]
         watch_compile(
             self._applied.engine,
             script.roots.shim,
             self.process.note,
-            own,
+            [*script.roots.entries(), *script.steps.entries()],
             leave_out_search=None if self.process.request.kernel_search else self.process.leave_out_search,
         )
         script.loaders.install()
@@ -107,11 +104,9 @@ class Conductor:
         else:
             self._mode.script_begins()
 
-    # -- events of the hooks
-
     def _is_capturing(self) -> bool:
-        """Return whether the script captures a CUDA graph, which nothing of ours may disturb."""
-        capturing = is_capturing()
+        # Asked first, as a wait for the device would end the capture.
+        capturing = uses_cuda() and torch.cuda.is_current_stream_capturing()
         if capturing:
             self.process.note(_CAPTURED)
         return capturing
@@ -168,7 +163,7 @@ class Conductor:
         self._mode.step(window)
 
     def _make_ready(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Before the first training call of a process, and of each trial; ``tensors`` are the call's."""
+        """Prepare the process, and each trial, at its first training call; ``tensors`` are the call's."""
         self.process.find_device(tensors)
         if not self.process.has_trained:
             self._when_child_ends(self._child_ended)
@@ -177,7 +172,7 @@ class Conductor:
         self._mode.ready()
 
     def _hook_failed(self, error: Exception) -> None:
-        """A hook inside the script's own step failed: the run ends with that; a launched script goes on."""
+        """End the run, as a hook inside the script's own step failed; a launched script goes on."""
         cause = f"autotune itself failed in a training step: {type(error).__name__}: {error}"
         if cause not in self.process.notes:
             sys.stderr.write(f"{cause}\n")
@@ -193,14 +188,8 @@ class Conductor:
             self.process.close()
         self.process.end(cause)
 
-    # -- the end of the script
-
     def script_ended(self, status: object = None) -> None:
-        """The script ran to its end before the run was done: keep what was measured, or say why there is nothing.
-
-        Args:
-            status: what it gave to ``sys.exit``: a number, a message, or nothing.
-        """
+        """Keep what was measured, or say why there is nothing; ``status`` is what the script gave to ``sys.exit``."""
         process = self.process
         if process.has_ended:
             return
@@ -213,21 +202,17 @@ class Conductor:
         process.write_end("the script ended")
 
     def script_raised(self, error: BaseException) -> None:
-        """An exception ended the script before the run was done."""
+        """Write the exception that ended the script before the run was done."""
         self.write_failure(self._failure(error))
 
     def write_failure(self, outcome: FailureOutcome) -> None:
-        """Write what ended the script before its run was done.
-
-        The cause is the last word. The failure is also the outcome of the configuration under way, unless that has one.
-        """
+        """Write the last line, and the outcome of the configuration under way unless that has one."""
         process = self.process
         if process.has_ended:
             return
         try:
             self._mode.failed(outcome)
         except Exception as error:
-            # What ended the script is told all the same.
             sys.stderr.write(f"autotune could not write down what was found: {type(error).__name__}: {error}\n")
         if not process.has_result:
             if process.others_trained() or process.others_failed():
@@ -236,7 +221,7 @@ class Conductor:
         process.write_end(outcome.cause)
 
     def _failure(self, error: BaseException) -> FailureOutcome:
-        """Return what to call the exception: the script's own, or one of the engine that it cannot run under."""
+        """Return the script's own failure, or the refusal of the engine that it cannot run under."""
         engine = self._applied.engine
         if engine is not None and engine.active and engine.raised(error):
             engine.refusal = f"the script cannot run under this engine: {type(error).__name__}: {error}"[:500]
@@ -252,7 +237,7 @@ class Conductor:
         return failure_of(error, phase=phase, limit_bytes=request.memory_limit_bytes, setting=setting)
 
     def _when_child_ends(self, act: Callable[[], None]) -> None:
-        """Nobody says in a process that the script has started how the script ended there."""
+        """Have ``act`` called as a process ends that the script has started."""
         if self.process.request.mode == "launch":
             return
         if multiprocessing.parent_process() is not None or self._is_child:
@@ -261,7 +246,6 @@ class Conductor:
             atexit.register(act)
 
     def _child_never_trained(self) -> None:
-        """A process that the script started comes to its end: what it failed of says more than that one has failed."""
         error = ends_with()
         if error is not None and not self.process.has_trained:
             let_children_end()
@@ -269,7 +253,6 @@ class Conductor:
             self.process.write(Result(0, failure, None, process=os.getpid(), rank=STARTER_RANK))
 
     def _child_ended(self) -> None:
-        """A process that the script started comes to its end."""
         error = ends_with()
         if error is None:
             self.script_ended()
@@ -278,7 +261,7 @@ class Conductor:
             self.script_raised(error)
 
     def _no_training_step(self, status: object) -> NoTrainingStep:
-        steps, measuring = self.process.steps, self.process.request.measuring
+        steps = self.process.steps
         seen = f"after {steps} training step{'' if steps == 1 else 's'}" if steps else "before its first training step"
         if steps and _CAPTURED in self.process.notes:
             cause, advice = f"the script ended {seen}: {_CAPTURED}", "Run the script without its CUDA graph to tune it."
@@ -286,7 +269,7 @@ class Conductor:
             cause, advice = f"{exit_words(status)} {seen}", EXIT_ADVICE
         elif steps:
             cause = f"the script ended {seen}"
-            least = measuring.least_steps
+            least = self.process.request.measuring.least_steps
             advice = f"A trial needs about {least} optimizer steps: give the script more data or more epochs."
         else:
             cause = "no training step ran"

@@ -1,4 +1,4 @@
-"""One training process of a run: which one it is, how far it has come, what it writes, and how it is left."""
+"""One training process of a run: its rank and device, its progress, what it writes, and its end."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import sys
 from collections.abc import Iterable
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -30,21 +31,21 @@ _NO_SEARCH = (
 _MOST_EXITS = 3
 
 
+@dataclass(eq=False)
 class TrainingProcess:
-    """The training process that hooks, modes and descriptions work in, and what they know of it.
+    """The training process that hooks, modes and descriptions work in.
 
     ``index`` is the configuration under way, ``steps`` are the training steps so far. ``device`` is the CUDA index of
-    the device that is trained on, None on CPU. ``kernels_searched`` is what ``Measurement`` has. ``status`` is the exit
-    status: 3 where a launched script cannot have what its bundle says.
+    the device that is trained on, None on CPU. ``status`` is the exit status.
     """
 
-    def __init__(
-        self, request: Request, directory: Path, *, fork_refusal: str = "", imports: ImportWatch | None = None
-    ) -> None:
-        self.request = request
-        self.directory = directory
-        self.fork_refusal = fork_refusal
-        self._imports = imports
+    request: Request
+    directory: Path
+    _: KW_ONLY
+    fork_refusal: str = ""
+    imports: ImportWatch | None = None
+
+    def __post_init__(self) -> None:
         self.index = 0
         self.steps = 0
         self.notes: list[str] = []
@@ -62,7 +63,7 @@ class TrainingProcess:
     @property
     def preload(self) -> Preload:
         """Return what the script has imported before it trained."""
-        return Preload() if self._imports is None else self._imports.preload()
+        return Preload() if self.imports is None else self.imports.preload()
 
     @property
     def configuration(self) -> Configuration:
@@ -89,7 +90,7 @@ class TrainingProcess:
         return STARTER_RANK in ranks_of_results(self.directory)
 
     def note(self, text: str) -> None:
-        """Keep a line for the outcome; each once, and not without end."""
+        """Keep a line for the outcome; each once, and at most 50."""
         if text not in self.notes and len(self.notes) < 50:
             self.notes.append(text)
 
@@ -97,8 +98,6 @@ class TrainingProcess:
         """Note that the script asked for kernels to be searched, and does not get it in this run."""
         self.kernels_searched = False
         self.note(_NO_SEARCH)
-
-    # -- the beginning
 
     def find_device(self, tensors: Iterable[torch.Tensor]) -> None:
         """Learn the device from the tensors of a training call; in a forked process anew."""
@@ -118,21 +117,15 @@ class TrainingProcess:
         """Learn the rank at the first training call (torch.distributed is up by then), also after a fork."""
         self._pid = os.getpid()
         note_training()
-        if self._imports is not None:
-            self._imports.close()
+        if self.imports is not None:
+            self.imports.close()
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             self.rank, self.num_processes = torch.distributed.get_rank(), torch.distributed.get_world_size()
         if self.request.mode != "launch":
             self._progress = ProgressFile(self.directory, self.rank, self.num_processes, device_uuid(self.device))
 
-    # -- memory
-
     def limit_memory(self, *, anew: bool = False) -> None:
-        """Let torch's allocator enforce a limit below the card's size; on CPU the controller watches.
-
-        What is held outside of it comes off the limit, and grows as libraries and kernels are loaded: ``anew`` reckons
-        with what that is now.
-        """
+        """Have torch's allocator enforce the limit; ``anew``: reckon with what is held outside of it by now."""
         limit = self.request.memory_limit_bytes
         if limit is None or self.device is None or (self._memory_limited and not anew):
             return
@@ -150,8 +143,6 @@ class TrainingProcess:
             usable_bytes=request.usable_bytes.get(uuid),
             num_processes=self.num_processes,
         )
-
-    # -- what it writes
 
     def write(self, line: Line) -> None:
         """Append a line to the run's results."""
@@ -172,8 +163,6 @@ class TrainingProcess:
         """Tell the controller where this process is: fields of ``Progress``."""
         if self._progress is not None:
             self._progress.update(index=self.index, **changes)
-
-    # -- the end
 
     @property
     def has_ended(self) -> bool:
@@ -196,7 +185,7 @@ class TrainingProcess:
         self.end()
 
     def end(self, reason: str = "done") -> NoReturn:
-        """Leave the script by ``SystemExit``, from whichever hook this is, with a last line if it is the first time."""
+        """Leave the script by ``SystemExit``, with a last line if it is the first time."""
         if self.has_ended:
             self._exits += 1
         else:
@@ -209,6 +198,5 @@ class TrainingProcess:
                 with contextlib.suppress(Exception):
                     stream.flush()
             os._exit(self.status)
-        # Clean in the main thread, in processes made by spawn and by fork, and in threads: those pass over SystemExit
-        # itself without a word, but not over a class derived from it.
+        # Threads pass over SystemExit itself without a word, but not over a class derived from it.
         raise SystemExit(self.status)

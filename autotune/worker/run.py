@@ -24,7 +24,6 @@ from ..records.configuration import Configuration
 from ..records.outcome import NoTrainingStep
 from ..records.run import PROTOCOL_VERSION, Request, Result
 from ..records.stale import REFUSED_STATUS
-from .caches import redirect_caches
 from .failure import EXIT_ADVICE, exit_words, failure_of, let_children_end
 from .hooks import batch_size, training_libraries
 from .import_watch import ImportWatch
@@ -42,17 +41,44 @@ if TYPE_CHECKING:
     from .hidden import Hidden
 
 
+_CACHE_FOLDERS = "torch._inductor.runtime.cache_dir_utils"
+# Modules that have imported its function by name.
+_USERS_OF_CACHES = ("torch._inductor.runtime.runtime_utils", "torch._inductor.codecache")
+
+
 def _protect(request: Request) -> None:
-    """Keep away from the user's files and caches what torch would write; called when torch is imported."""
+    """Keep what torch would write away from the user's files and caches; called when torch is imported."""
     if request.caches:
-        redirect_caches(request.caches)
+        os.environ.update(request.caches)  # a script may have set them by now
+        when_imported(_redirect_caches, _CACHE_FOLDERS)
     if request.kept_in:
         watch_native_writers()
 
 
-class _Host:
-    """The main process of a run."""
+def _redirect_caches() -> None:
+    """Have Inductor use the run's cache even where the script takes the variables away.
 
+    It also keeps precompiled headers in its default folder whatever variable is set (torch 2.13:
+    ``codecache._HEADER_DIR``), where half of one would break every later compilation.
+    """
+    module = sys.modules[_CACHE_FOLDERS]
+    folder = module.cache_dir()
+
+    def default() -> str:
+        return folder
+
+    module.default_cache_dir = default  # type: ignore[attr-defined]
+    for user in map(sys.modules.get, _USERS_OF_CACHES):
+        if hasattr(user, "default_cache_dir"):
+            user.default_cache_dir = default  # type: ignore[union-attr]
+    codecache = sys.modules.get("torch._inductor.codecache")
+    if hasattr(codecache, "_HEADER_DIR"):
+        headers = os.path.join(folder, "precompiled_headers")  # noqa: PTH118
+        codecache._HEADER_DIR = headers  # type: ignore[union-attr]
+        codecache._HEADER_LOCK_DIR = os.path.join(headers, "locks")  # type: ignore[union-attr]  # noqa: PTH118
+
+
+class _Host:
     def __init__(self, directory: Path, request: Request, hidden: Hidden | None) -> None:
         self.directory = directory
         self.request = request
@@ -67,7 +93,7 @@ class _Host:
             hidden.about_to_reveal = self.compare_packages
 
     def compare(self) -> None:
-        """Called when the script is about to import torch, which a forked process has imported already."""
+        """Compare the surroundings, when the script is about to import torch."""
         self._change = "" if self._surroundings is None else self._surroundings.change()
         if self._change and self._hidden is not None:
             self._refuse(self._change)
@@ -75,18 +101,20 @@ class _Host:
             self._imports.torch_begins()
 
     def compare_packages(self, name: str) -> None:
-        """Called when the script is about to import another module that a forked process has imported already."""
+        """Compare them again, when it is about to import another module that a forked process has imported already."""
         if self._change_since is None:
             self._refuse(f"the script imports {name} before torch, as it did not in discovery")
         elif change := self._change_since():
             self._refuse(f"{change} before it imports {name}")
 
     def install(self) -> None:
-        """Called when the script has imported torch."""
+        """Install the hooks, when the script has imported torch."""
         from .conductor import Conductor
+        from .process import TrainingProcess
 
         _protect(self.request)
-        self.conductor = Conductor(self.request, self.directory, fork_refusal=self._change, imports=self._imports)
+        process = TrainingProcess(self.request, self.directory, fork_refusal=self._change, imports=self._imports)
+        self.conductor = Conductor(process)
         self.conductor.install()
         if self._surroundings is not None:
             from .preloading import TorchState
@@ -102,12 +130,7 @@ class _Host:
 
 
 def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
-    """Follow the protocol stated in ``__main__.py``; gives the exit status of a launched script, and ends any other.
-
-    Args:
-        run_directory: where ``request.json`` is.
-        hidden: what this process has imported ahead of the script, if it was forked.
-    """
+    """Follow the protocol stated in ``__main__.py``; gives the exit status of a launched script, and ends any other."""
     directory = Path(run_directory)
     try:
         request: Request = loads(Request, (directory / "request.json").read_text(), where="request.json")
@@ -143,33 +166,32 @@ def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
 
 
 def install_in_child(run_directory: str) -> None:
-    """Give the hooks to a process that the script started; called when it has imported torch."""
+    """Give the hooks to a process that the script started and that has imported torch."""
     from .conductor import Conductor
+    from .process import TrainingProcess
 
     request: Request = loads(Request, os.environ["AUTOTUNE_REQUEST"], where="AUTOTUNE_REQUEST")
     if request.mode != "launch":
         show_stacks()
     _protect(request)
     _choose_sizes(request)
-    Conductor(request, Path(run_directory), is_child=True).install()
+    refusal = "the script trains in processes that it starts"
+    Conductor(TrainingProcess(request, Path(run_directory), fork_refusal=refusal), is_child=True).install()
 
 
 def _choose_sizes(request: Request) -> None:
-    """Choose what a script that asks is told, and what libraries that it trains by are set to."""
     batch_size.set_answer(request.batch_size)
-    training_libraries.choose(request.accumulation, request.accumulation_control)
-    training_libraries.watch_batch_size(request.batch_size if request.mode == "launch" else None)
+    told_size = request.batch_size if request.mode == "launch" else None
+    training_libraries.choose(request.accumulation, request.accumulation_control, told_size)
     choose(request.written)
 
 
 def _patch(module: str) -> None:
-    """Called when the script has imported a library's module."""
     training_libraries.patch(module)
     patch(module)
 
 
 def _run(request: Request) -> None:
-    """Become what the request is for."""
     if request.module:
         run_module(request.module, request.script, request.arguments)
     else:
@@ -177,7 +199,6 @@ def _run(request: Request) -> None:
 
 
 def _launch(host: _Host) -> int:
-    """Run the script to its own end: its exit status, its output, its traceback."""
     try:
         _run(host.request)
     except SystemExit:
@@ -203,19 +224,17 @@ def _measure(host: _Host) -> NoReturn:
     except SystemExit as error:
         if error.code is not None and not isinstance(error.code, int):
             sys.stderr.write(f"{error.code}\n")  # as Python does
-        if host.conductor is not None:
-            host.conductor.script_ended(error.code)
-        else:
-            _no_torch(host, error.code)
+        _script_ended(host, error.code)
     except BaseException as error:
         let_children_end()
         sys.stderr.write(own_traceback(error))
-        _write_failure(host, error)
-    else:
         if host.conductor is not None:
-            host.conductor.script_ended()
+            host.conductor.script_raised(error)
         else:
-            _no_torch(host)
+            outcome = failure_of(error, phase="start", limit_bytes=host.request.memory_limit_bytes)
+            append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
+    else:
+        _script_ended(host)
     _leave()
 
 
@@ -234,21 +253,16 @@ def _leave() -> NoReturn:
     os._exit(0)
 
 
-def _no_torch(host: _Host, status: object = None) -> None:
+def _script_ended(host: _Host, status: object = None) -> None:
+    if host.conductor is not None:
+        host.conductor.script_ended(status)
+        return
     if status in (None, 0):
         cause, advice = "the script ended", "autotune tunes PyTorch training scripts; is this the right file?"
     else:
         cause, advice = exit_words(status), EXIT_ADVICE
     outcome = NoTrainingStep(cause=f"{cause} without importing torch", advice=advice)
     append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
-
-
-def _write_failure(host: _Host, error: BaseException) -> None:
-    if host.conductor is not None:
-        host.conductor.script_raised(error)
-    else:
-        outcome = failure_of(error, phase="start", limit_bytes=host.request.memory_limit_bytes)
-        append_line(host.directory, Result(0, outcome, None, process=os.getpid()))
 
 
 def _follow_children(directory: Path, request: Request) -> None:

@@ -15,6 +15,7 @@ from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Outcome
 from autotune.records.run import Described, Ended, GpuMeasuring, Line, Measuring, Request, Result
+from autotune.worker import process
 from autotune.worker.conductor import Conductor
 
 __all__ = ["TrainingProcess", "train"]
@@ -51,7 +52,7 @@ class TrainingProcess:
             free_bytes=dict(free_bytes),
             kernel_search=kernel_search,
         )
-        self.conductor = Conductor(request, directory)
+        self.conductor = Conductor(process.TrainingProcess(request, directory))
         self.conductor.install()
 
     def run(self, script: Callable[[], None]) -> None:

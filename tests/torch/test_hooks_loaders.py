@@ -211,7 +211,7 @@ def test_what_cannot_be_resized_is_left_alone_and_says_why(kind: str) -> None:
         loader = DataLoader([torch.zeros(4)], batch_size=None)
         assert [hooks.training_call() for _ in loader] == [4]
         assert "batch_size=None" in hooks.loaders[0].reason
-    assert not hooks.loaders[0].resizable
+    assert hooks.loaders[0].reason
 
 
 def test_a_loader_is_made_with_what_the_script_said() -> None:

@@ -343,7 +343,7 @@ def test_a_copy_of_a_wrapped_model_has_its_own_weights_even_where_its_class_says
 
 def test_a_hook_that_fails_lets_the_call_go_on() -> None:
     watched = Watched()
-    watched.hooks._training_call = lambda *_: 1 / 0
+    watched.hooks.training_call = lambda *_: 1 / 0
     assert Block()(rows()).shape == (64, 64)
     assert "ZeroDivisionError" in watched.notes[0]
 

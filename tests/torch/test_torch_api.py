@@ -525,7 +525,7 @@ def test_autocast_says_what_it_is_entered_with() -> None:
 
 
 def test_inductor_asks_one_function_for_the_folder_that_no_variable_names() -> None:
-    """worker/caches.py redirects it, and what has its value already: else runs write into the user's own cache."""
+    """worker/run.py redirects it, and what has its value already: else runs write into the user's own cache."""
     from torch._inductor import codecache
     from torch._inductor.runtime import cache_dir_utils, runtime_utils
 

@@ -149,13 +149,13 @@ def test_a_batch_size_that_the_trainer_tells_and_does_not_train_with_is_pointed_
 ) -> None:
     monkeypatch.setenv("RANK", rank)
     arguments, trainer = transformers(put)
-    training_libraries.watch_batch_size(set_to)
+    training_libraries.choose(None, None, set_to)
     try:
         made = arguments(1)
         made.per_device_train_batch_size = 8
         trainer(made).train(resume="x")
     finally:
-        training_libraries.watch_batch_size(None)
+        training_libraries.choose(None, None)
     note = (
         "autotune: note: transformers' Trainer tells a batch size of 8 (in its log, in trainer_state.json, and in "
         "samples per second where max_steps is set); it trains with 16\n"

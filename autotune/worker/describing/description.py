@@ -222,7 +222,7 @@ class Description(ABC):
         if batch_size.asked:
             return observed, BatchControl("function")
         feeding = loaders.training_loaders()
-        resizable = tuple(loader.ordinal for loader in feeding if loader.resizable)
+        resizable = tuple(loader.ordinal for loader in feeding if not loader.reason)
         if resizable:
             return observed, BatchControl("loaders", loaders=resizable, sites=loaders.training_sites())
         if feeding:

@@ -25,11 +25,8 @@ def watch_compile(
 ) -> None:
     """Replace ``torch.compile`` by a version that hands the engine's partitioner to the script's backend.
 
-    Without an engine the script's call is left as it is, but Dynamo is told to leave alone the ``shim`` (the
-    replacement of ``nn.Module.__call__``) and our ``own`` functions, which run where the script compiles its optimizer
-    or its whole step; Dynamo is not imported before the script needs it.
-
-    ``leave_out_search`` is given where Inductor is not to search kernels, and is called where the script asked for it.
+    Dynamo is told to leave alone the ``shim`` of ``nn.Module.__call__`` and our ``own`` functions, once the script
+    needs it. If given, ``leave_out_search`` is called where the script asks for a kernel search, which is left out.
     """
     original = torch.compile
 
@@ -55,7 +52,7 @@ def watch_compile(
 
 
 def keep_out(function: Any) -> None:
-    """Have Dynamo neither trace a function of ours nor what it calls: it would compile, again and again, our meters."""
+    """Have Dynamo trace neither a function of ours nor what it calls."""
     from torch._C._dynamo.eval_frame import _FrameAction, _FrameExecStrategy, set_code_exec_strategy
 
     plain = getattr(function, "__func__", function)
@@ -65,13 +62,14 @@ def keep_out(function: Any) -> None:
 
 def _hand_over(engine: Engine, keywords: dict[str, Any], note: Callable[[str], None]) -> None:
     backend = keywords.get("backend", "inductor")
-    if not isinstance(engine, PlanEngine):
-        engine.foreign.append(f"the script compiles with {backend!r}")
-        note(f"the script compiles with {backend!r}, which takes no plans of engine {engine.name!r}")
+    if not isinstance(engine, PlanEngine) or backend not in (*_AOT_BACKENDS, "inductor"):
+        engine.cannot_plan(f"the script compiles with {backend!r}")
+        of_engine = "" if isinstance(engine, PlanEngine) else f" of engine {engine.name!r}"
+        note(f"the script compiles with {backend!r}, which takes no plans{of_engine}")
     elif backend in _AOT_BACKENDS:
         keywords["backend"] = engine.aot_backend()
         note(f"the script compiles with {backend!r}: its graphs get the plans")
-    elif backend == "inductor":
+    else:
         import torch._functorch.config
         import torch._inductor.config
 
@@ -80,6 +78,3 @@ def _hand_over(engine: Engine, keywords: dict[str, Any], note: Callable[[str], N
         torch._inductor.config.custom_partitioner_fn = make_partitioner(engine, "compiled unseen")
         torch._functorch.config.enable_autograd_cache = False
         note("the script compiles with 'inductor': its graphs get the plans, each set of plans in a run of its own")
-    else:
-        engine.foreign.append(f"the script compiles with {backend!r}")
-        note(f"the script compiles with {backend!r}, which takes no plans")

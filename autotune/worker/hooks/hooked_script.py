@@ -16,13 +16,3 @@ class HookedScript:
     roots: RootHooks
     steps: StepHooks
     loaders: LoaderHooks
-
-    def rest(self, *, passes: bool) -> None:
-        """Look no further: from here on the script is only run with what was set and applied.
-
-        Args:
-            passes: nothing is applied to the calls of modules either.
-        """
-        self.roots.rest(passes=passes)
-        self.steps.rest()
-        self.loaders.rest()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 import hashlib
 import os
 import sys
 import weakref
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,8 +27,8 @@ class _Loader:
 
     ordinal: int
     batch_size: int | None
-    resizable: bool
     site: str
+    # Why it cannot be resized.
     reason: str = ""
     trained: int = 0
     epoch: EpochFacts | None = None
@@ -36,42 +36,34 @@ class _Loader:
 
 @dataclass
 class _Draws:
-    """Batches that one iterator has handed out and no root call has taken yet, by their number of samples."""
+    """The numbers of samples of batches that one iterator has handed out and no root call has taken yet."""
 
     loader: _Loader
     role: Literal["training", "evaluation"] | None = None
     evaluated: bool = False
     order: int = 0
-    sizes: collections.deque[int] = field(default_factory=collections.deque)
+    sizes: deque[int] = field(default_factory=deque)
+    # Of index lists that were drawn ahead of their batches; None where a list does not tell.
+    ahead: deque[int | None] = field(default_factory=deque)
 
 
+@dataclass(eq=False)
 class LoaderHooks:
     """Patches ``DataLoader`` and its iterators.
 
     The sizes come from the index lists that an iterator draws, not from the batches: right under prefetch, custom
     collation and packed batches. A root call takes the oldest batch of each iterator that feeds calls of its kind.
-
-    Args:
-        batch_size: resize to this, or None to leave every loader alone.
-        control: which loaders to resize.
-        note: called with what the user should know.
-        is_stale: the script's lines may have moved since ``control`` was made, and its sites with them.
     """
 
-    def __init__(
-        self,
-        batch_size: int | None,
-        control: BatchControl,
-        note: Callable[[str], None],
-        *,
-        is_stale: bool = False,
-    ) -> None:
-        self._is_stale = is_stale
-        self._sites = set(control.sites)
-        self._batch_size = batch_size
-        self._control = control
+    batch_size: int | None  # resize to this; None leaves every loader alone
+    control: BatchControl  # says which loaders to resize
+    note: Callable[[str], None]  # with what the user should know
+    _: KW_ONLY
+    is_stale: bool = False  # the script's lines, and sites with them, may have moved since ``control`` was made
+
+    def __post_init__(self) -> None:
+        self._sites = set(self.control.sites)
         self._draws = 0
-        self._note = note
         self.loaders: list[_Loader] = []
         self._by_loader: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
         self._open: dict[int, _Draws] = {}
@@ -89,10 +81,7 @@ class LoaderHooks:
             draws.sizes.clear()
 
     def evaluation_call(self) -> None:
-        """A call outside training: it takes a batch, unless a training call takes the same one later.
-
-        A frozen module called before the trained one looks like evaluation; only what follows tells them apart.
-        """
+        """Take a batch for a call outside training, unless a training call (after a frozen module's) takes it later."""
         for draws in self._open.values():
             if draws.role == "evaluation" and draws.sizes:
                 draws.sizes.popleft()
@@ -100,7 +89,7 @@ class LoaderHooks:
                 draws.evaluated = True
 
     def training_call(self) -> int:
-        """The samples that a training call takes from the loaders; 0 when no loader feeds it."""
+        """Return the samples that a training call takes from the loaders; 0 when no loader feeds it."""
         waiting = [draws for draws in self._open.values() if draws.sizes and draws.role != "evaluation"]
         feeding = [draws for draws in waiting if draws.role == "training" or not draws.evaluated]
         doubtful = [draws for draws in waiting if draws.role is None and draws.evaluated]
@@ -117,12 +106,10 @@ class LoaderHooks:
         return taken
 
     def take_drawn(self) -> int:
-        """The samples of every batch drawn and not taken: for scripts whose model calls cannot be seen."""
+        """Return the samples of every batch drawn and not taken, where no model call was seen."""
         taken = 0
         for draws in self._open.values():
-            if draws.role == "evaluation" or draws.evaluated:
-                continue
-            while draws.sizes:
+            while draws.sizes and draws.role != "evaluation" and not draws.evaluated:
                 taken += draws.sizes.popleft()
                 draws.loader.trained += 1
         return taken
@@ -132,7 +119,7 @@ class LoaderHooks:
         return [loader for loader in self.loaders if loader.trained]
 
     def epoch(self) -> EpochFacts | None:
-        """An epoch of the loader that has fed training most; None where it does not say."""
+        """Return an epoch of the loader that has fed training most; None where it does not say."""
         feeding = self.training_loaders()
         return max(feeding, key=lambda loader: loader.trained).epoch if feeding else None
 
@@ -163,34 +150,33 @@ class LoaderHooks:
             try:
                 batch_size = self._register(loader, batch_size, batch_sampler)
             except Exception as error:
-                self._note(f"a DataLoader could not be followed: {error}")
+                self.note(f"a DataLoader could not be followed: {error}")
             original(loader, dataset, batch_size, shuffle, sampler, batch_sampler, *rest, **keywords)
 
         torch.utils.data.DataLoader.__init__ = __init__  # type: ignore[method-assign,assignment]
 
     def _register(self, loader: Any, batch_size: int | None, batch_sampler: Any) -> int | None:
-        """Number a loader as it is made, and resize it if it is to be; gives the batch size to construct it with."""
+        """Number a loader, and resize it if it is chosen; gives the batch size to construct it with."""
         ordinal = len(self.loaders)
         size: int | None = batch_size
-        resizable, reason = True, ""
+        reason = ""
         if batch_sampler is not None:
             own = getattr(batch_sampler, "batch_size", None)
             size = own if isinstance(own, int) else None
-            resizable = isinstance(own, int)
-            reason = "" if resizable else f"its {type(batch_sampler).__name__} has no batch_size"
+            reason = "" if isinstance(own, int) else f"its {type(batch_sampler).__name__} has no batch_size"
         elif batch_size is None:
-            resizable, reason = False, "its data set makes the batches (batch_size=None)"
+            reason = "its data set makes the batches (batch_size=None)"
         site = _call_site()
-        chosen = ordinal in self._control.loaders or site in self._sites
-        if self._is_stale and chosen and self._sites:
+        chosen = ordinal in self.control.loaders or site in self._sites
+        if self.is_stale and chosen and self._sites:
             self._sites.add(site)
-        if self._batch_size is not None and chosen and resizable:
-            size = self._batch_size
+        if self.batch_size is not None and chosen and not reason:
+            size = self.batch_size
             if batch_sampler is not None:
-                batch_sampler.batch_size = self._batch_size
+                batch_sampler.batch_size = self.batch_size
             else:
-                batch_size = self._batch_size
-        record = _Loader(ordinal, size, resizable, site, reason)
+                batch_size = self.batch_size
+        record = _Loader(ordinal, size, site, reason)
         self.loaders.append(record)
         self._by_loader[loader] = record
         return batch_size
@@ -204,34 +190,29 @@ class LoaderHooks:
             record = hooks._by_loader.get(loader)
             if record is not None and not hooks._rests:
                 record.epoch = _epoch(loader, record.batch_size)
-                own._autotune_sizes = collections.deque()
                 own._autotune_draws = hooks._open[id(own)] = _Draws(record)
                 weakref.finalize(own, hooks._open.pop, id(own), None)
             init(own, loader)
 
         def _reset(own: Any, *arguments: Any, **keywords: Any) -> Any:
             # With persistent workers one iterator serves every epoch; what an epoch left early had drawn ahead is gone.
-            if hasattr(own, "_autotune_sizes"):
-                own._autotune_sizes.clear()
+            if hasattr(own, "_autotune_draws"):
+                own._autotune_draws.ahead.clear()
                 own._autotune_draws.sizes.clear()
             return reset(own, *arguments, **keywords)
 
         def _next_index(own: Any) -> Any:
             index = next_index(own)
-            if hooks._rests:
-                return index
-            sizes = getattr(own, "_autotune_sizes", None)
-            if sizes is not None:
-                sizes.append(len(index) if isinstance(index, (list, tuple)) else None)
+            draws = getattr(own, "_autotune_draws", None)
+            if draws is not None and not hooks._rests:
+                draws.ahead.append(len(index) if isinstance(index, (list, tuple)) else None)
             return index
 
         def __next__(own: Any) -> Any:  # noqa: N807
             batch = advance(own)
-            if hooks._rests:
-                return batch
             draws = getattr(own, "_autotune_draws", None)
-            if draws is not None:
-                size = own._autotune_sizes.popleft() if own._autotune_sizes else None
+            if draws is not None and not hooks._rests:
+                size = draws.ahead.popleft() if draws.ahead else None
                 if size is None or own._dataset_kind == dataloader._DatasetKind.Iterable:
                     size = _leading_size(batch)
                 hooks._draws += 1
@@ -246,10 +227,7 @@ class LoaderHooks:
 
 
 def _call_site() -> str:
-    """The call stack's lines as a short hash: equal for a loader made anew at the same place of the script.
-
-    Without our own frames and without folders, so that it is the same in a trial, in a launch, and after a move.
-    """
+    """Return a hash of the script's lines on the call stack, without folders: equal after a move and in a launch."""
     lines = []
     frame = sys._getframe(1)
     while frame is not None:
@@ -261,7 +239,6 @@ def _call_site() -> str:
 
 
 def _epoch(loader: Any, batch_size: int | None) -> EpochFacts | None:
-    """Return what a loader takes from its data set in an epoch; None where it draws no indices, or does not know."""
     sampler = loader.batch_sampler
     if sampler is None or not batch_size or loader._dataset_kind == dataloader._DatasetKind.Iterable:
         return None
@@ -274,7 +251,7 @@ def _epoch(loader: Any, batch_size: int | None) -> EpochFacts | None:
 
 
 def _leading_size(batch: Any) -> int:
-    """Samples in a batch whose index list does not tell: the first tensor's first dimension."""
+    """Return the first tensor's first dimension, for a batch whose index list does not tell its samples."""
     if isinstance(batch, torch.Tensor):
         return batch.shape[0] if batch.dim() else 1
     items = batch.values() if isinstance(batch, dict) else batch if isinstance(batch, (list, tuple)) else ()

@@ -22,10 +22,7 @@ from .watch import Watch, unpack
 
 @dataclass
 class Root:
-    """A root module, weakly held. ``applied_by`` says how it gets its plans, empty while it gets none.
-
-    ``wrapped_by`` are the classes around it, outermost first.
-    """
+    """A root module, with the classes around it, outermost first; ``applied_by`` is empty while it gets no plans."""
 
     module: weakref.ref[nn.Module]
     name: str
@@ -37,14 +34,14 @@ class Root:
 class PlannedCall(functools.partial[Any]):
     """The callable in a module's ``_compiled_call_impl``; in a deep copy of the module, and in a pickle, it is None.
 
-    nn.Module leaves that attribute out of its state, but a class with a ``__getstate__`` of its own, as LightningModule
-    is one, takes it along. A copy's call would then run the original, with the weights of the original.
+    Else a copy of a class with a ``__getstate__`` of its own, such as LightningModule, would run the original.
     """
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
 
 
+@dataclass(kw_only=True, eq=False)
 class RootHooks:
     """A permanent shim on ``nn.Module.__call__``.
 
@@ -52,37 +49,19 @@ class RootHooks:
     At a root's first training call under an engine it sets the compiled callable, then lets the call go on; evaluation
     calls go to the plain one. A root that runs again inside backward (the script checkpoints it) runs as before.
 
-    What is called inside of a compiled root's call is in no graph: a graph calls no modules. Where the engine would not
-    come to it by itself either, such a module is compiled as an *inner* root.
-
-    Args:
-        engine: compiles roots while it is active; None never does.
-        training_call: called before each training call with the root's module, arguments and keywords.
-        evaluation_call: called before each other outermost call of a trainable module.
-        call_done: called after each outermost call, of whatever module.
-        inner_call: called before each call of an inner root with its tensors.
-        around: given a root and what a training call of it is to run, gives what to run instead.
-        note: called with what the user should know.
+    A module that is called inside of a compiled root's call is in no graph. Where the engine would not come to it by
+    itself either, it is compiled as an *inner* root.
     """
 
-    def __init__(
-        self,
-        *,
-        engine: Engine | None,
-        training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None],
-        evaluation_call: Callable[[], None],
-        call_done: Callable[[], None],
-        inner_call: Callable[[list[torch.Tensor]], None],
-        around: Callable[[nn.Module, Callable[..., Any]], Callable[..., Any]],
-        note: Callable[[str], None],
-    ) -> None:
-        self._engine = engine
-        self._training_call = training_call
-        self._evaluation_call = evaluation_call
-        self._call_done = call_done
-        self._inner_call = inner_call
-        self._around = around
-        self._note = note
+    engine: Engine | None  # compiles roots while it is active
+    training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]  # before each of a root
+    evaluation_call: Callable[[], None]  # before each other outermost call of a trainable module
+    call_done: Callable[[], None]  # after each outermost call, of any module
+    inner_call: Callable[[list[torch.Tensor]], None]  # before each call of an inner root, with its tensors
+    around: Callable[[nn.Module, Callable[..., Any]], Callable[..., Any]]  # gives what a root's training call runs
+    note: Callable[[str], None]  # with what the user should know
+
+    def __post_init__(self) -> None:
         self._inside = threading.local()
         self.roots: dict[int, Root] = {}
         # Also those modules that were looked at and stay as they are: without a compiled callable.
@@ -101,11 +80,11 @@ class RootHooks:
                 yield module
 
     def rest(self, *, passes: bool) -> None:
-        """Tell nobody of calls from here on; ``passes``: nor is anything run in the place of what is called."""
-        engine = self._engine
-        self._training_call = lambda *_: None if engine is None else engine.begin_call()
-        self._evaluation_call = self._call_done = lambda: None
-        self._inner_call = lambda _: None
+        """Tell nobody of calls from here on; ``passes``: nothing is applied to them either."""
+        engine = self.engine
+        self.training_call = lambda *_: None if engine is None else engine.begin_call()
+        self.evaluation_call = self.call_done = lambda: None
+        self.inner_call = lambda _: None
         self._passes = passes
 
     def entries(self) -> tuple[Callable[..., Any], ...]:
@@ -120,11 +99,7 @@ class RootHooks:
         when_imported(self._tell_dynamo, "torch._dynamo")
 
     def _tell_dynamo(self) -> None:
-        """Have Dynamo take what hooks have put in the place of torch's functions for these.
-
-        It compares with the class's original call to inline submodules, and has a rule for each function. It binds them
-        when it is imported. That is right by itself, unless that was before: in a fork server, say.
-        """
+        """Have Dynamo treat our functions as torch's, which it may have bound before these hooks (in a fork server)."""
         from torch._dynamo import trace_rules, utils
         from torch._dynamo.eval_frame import skip_code
         from torch._dynamo.variables import nn_module
@@ -170,38 +145,34 @@ class RootHooks:
     def _enter(
         self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Callable[..., Any] | None:
-        """Return what to call instead of the module's own call, or None for just that."""
         try:
             self._inside.planned = None
             core = unwrap(module)
             if not self._is_training_call(core):
                 if next(core.parameters(), None) is not None:
                     # Not a loss function, and not a graph that Dynamo runs while it compiles.
-                    self._evaluation_call()
+                    self.evaluation_call()
                 return None
-            root = self._register(core)
+            root = _known(self.roots, core) or _remember(self.roots, core)
             if module is not core:
                 root.wrapped_by = tuple(type(one).__name__ for one in wrappers(module))
-            self._training_call(core, arguments, keywords)
+            self.training_call(core, arguments, keywords)
             call = self._compiled(root, core, module)
             call = functools.partial(self._real, module) if call is None else call
-            return self._around(core, call if self.watch is None else self.watch.around(core, call))
+            return self.around(core, call if self.watch is None else self.watch.around(core, call))
         except Exception as error:
-            self._note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
+            self.note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
             return None
 
     def _leave(self) -> None:
         try:
-            self._call_done()
+            self.call_done()
         except Exception as error:
-            self._note(f"a hook failed, the script went on without it: {type(error).__name__}: {error}")
+            self.note(f"a hook failed, the script went on without it: {type(error).__name__}: {error}")
 
     def _again(self, module: nn.Module) -> Callable[..., Any] | None:
-        """Return what to call in a backward, where the script's own checkpoint runs a root again.
-
-        That is what ran in the forward, or None for the module's own call.
-        """
-        is_active = self._engine is not None and self._engine.active
+        """Return what ran in the forward where a checkpoint runs a root again; None for the module's own call."""
+        is_active = self.engine is not None and self.engine.active
         self._inside.planned = module if is_active and self._inner_roots else None
         inner = _known(self._inner_roots, module)
         if inner is not None:
@@ -210,12 +181,12 @@ class RootHooks:
         if root is None:
             return None
         call = root.compiled if is_active else None
-        return self._around(module, functools.partial(self._real, module) if call is None else call)
+        return self.around(module, functools.partial(self._real, module) if call is None else call)
 
     def _inner(
         self, module: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, Any]
     ) -> Callable[..., Any] | None:
-        """Return what to call for a module that runs outside of any graph, or None for the module's own call."""
+        """Return what to call for a module that runs outside of any graph; None for its own call."""
         try:
             if not module.training or not torch.is_grad_enabled():
                 return None
@@ -224,16 +195,16 @@ class RootHooks:
                 if torch._C._current_graph_task_id() != -1:
                     return None
                 root = _remember(self._inner_roots, module)
-                engine = self._engine
+                engine = self.engine
                 assert engine is not None
                 if self._is_training_call(module) and engine.leaves_out(module):
                     block = repeated_class(self._inside.planned, module)
                     root.compiled = engine.compile_root(module, block=block)
             if root.compiled is not None:
-                self._inner_call(tensors_of((arguments, keywords)))
+                self.inner_call(tensors_of((arguments, keywords)))
             return root.compiled
         except Exception as error:
-            self._note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
+            self.note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
             return None
 
     def _is_training_call(self, module: nn.Module) -> bool:
@@ -243,21 +214,16 @@ class RootHooks:
             return True
         return any(parameter.requires_grad for parameter in module.parameters())
 
-    def _register(self, module: nn.Module) -> Root:
-        return _known(self.roots, module) or _remember(self.roots, module)
-
     def _compiled(self, root: Root, core: nn.Module, called: nn.Module) -> Callable[..., Any] | None:
-        engine = self._engine
+        engine = self.engine
         if engine is None:
             return None
-        if core._compiled_call_impl is not None and core._compiled_call_impl is not root.compiled:
-            root.applied_by = "the script's own compilation"
-            return None
-        if type(called).__name__ == "OptimizedModule":
+        is_compiled = core._compiled_call_impl is not None and core._compiled_call_impl is not root.compiled
+        if is_compiled or type(called).__name__ == "OptimizedModule":
             root.applied_by = "the script's own compilation"
             return None
         if isinstance(core, torch.jit.ScriptModule):
-            self._note(f"{root.name} is a ScriptModule: it takes no plans")
+            self.note(f"{root.name} is a ScriptModule: it takes no plans")
             return None
         if not engine.active:
             core._compiled_call_impl = None
@@ -292,7 +258,7 @@ def _remember(roots: dict[int, Root], module: nn.Module) -> Root:
 
 
 def unwrap(module: Any) -> nn.Module:
-    """The module inside wrappers that only add communication, an optimizer or compilation."""
+    """Return the module inside wrappers that only add communication, an optimizer or compilation."""
     for wrapper in wrappers(module):
         module = _inside(wrapper)
     unwrapped: nn.Module = module
@@ -300,14 +266,13 @@ def unwrap(module: Any) -> nn.Module:
 
 
 def wrappers(module: Any) -> Iterator[nn.Module]:
-    """The wrappers around a module, outermost first."""
+    """Yield the wrappers around a module, outermost first."""
     while (inner := _inside(module)) is not None:
         yield module
         module = inner
 
 
 def _inside(module: Any) -> Any:
-    """Return what a wrapper is around; None for a module that is none."""
     # Classes that are named need not be installed.
     name = type(module).__name__
     if isinstance(module, (nn.parallel.DistributedDataParallel, nn.DataParallel)) or name == "DeepSpeedEngine":

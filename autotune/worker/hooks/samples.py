@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Iterator
@@ -16,23 +17,18 @@ from .loaders import LoaderHooks
 class SampleCounter:
     """Counts samples at training calls; a backward moves them into the step they belong to.
 
-    From the DataLoaders where they feed the call; otherwise from the inputs: the dimension that equals a batch size
-    known from the run or from the script's own variables, else dimension 0, marked as a guess. The same inputs twice
-    in a step (LBFGS closures, checkpointing) count once; they are recognised by weak reference and version, because
-    addresses are reused and a strong reference would change the peak.
-
-    Attributes:
-        call_samples: How many samples the latest training call has.
+    DataLoaders tell the number where they feed the call. Otherwise the inputs do, by the dimension of a known batch
+    size or by dimension 0 as a guess; the same inputs twice in a step (LBFGS closures, checkpointing) count once.
     """
 
     def __init__(self, loaders: LoaderHooks, known_batch_size: int | None) -> None:
         self._loaders = loaders
         self._known = known_batch_size
         self.call_samples = 0
+        # By weak reference and version: addresses are reused, and a strong reference would change the peak.
         self._seen: list[list[tuple[weakref.ref[torch.Tensor], int]]] = []
         self._before_backward = Window()
         self._window = Window()
-        self._own_names: dict[str, int] | None = None
         self._loaders_feed = False
 
     def training_call(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> int | None:
@@ -63,9 +59,9 @@ class SampleCounter:
         self._before_backward = Window()
 
     def close(self) -> Window:
-        """End the step: its counts, and start anew."""
+        """End the step and return its counts."""
         if not self._window.calls:
-            # No backward came that the hooks see: the script asks for its gradients by torch.autograd.grad.
+            # The script asks for its gradients by torch.autograd.grad, which no hook sees.
             self._take_called()
         window, self._window = self._window, Window()
         self._seen.clear()
@@ -75,22 +71,21 @@ class SampleCounter:
         return window
 
     def _batch_of(self, tensors: list[torch.Tensor], drawn: int) -> tuple[int, int | None, bool]:
-        """Batch size, its dimension, and whether that is a guess."""
+        """Return the batch size, its dimension, and whether that is a guess."""
         if not tensors:
             return 0, None, True
         shared = set.intersection(*(set(tensor.shape[:2]) for tensor in tensors))
-        for size in (drawn, self._known, *self._script_sizes().values()):
+        for size in (drawn, self._known, *self._script_sizes.values()):
             if size and size in shared:
                 return size, list(tensors[0].shape[:2]).index(size), False
         return tensors[0].shape[0], 0, True
 
+    @functools.cached_property
     def _script_sizes(self) -> dict[str, int]:
-        """Variables of the script that are named like a batch size, in its module and in its parsed arguments."""
-        if self._own_names is None:
-            names = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
-            scopes = [names, *_parsed(names)]
-            self._own_names = {name: size for scope in scopes for name, size in _batch_sizes(scope)}
-        return self._own_names
+        names = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
+        parsed = [each for each in list(names.values()) if type(each).__name__ in ("Namespace", "dict", "DictConfig")]
+        scopes = [names, *(each if isinstance(each, dict) else vars(each) for each in parsed)]
+        return {name: size for scope in scopes for name, size in _batch_sizes(scope)}
 
     def _repeated(self, tensors: list[torch.Tensor]) -> bool:
         head = tensors[:4]
@@ -104,15 +99,7 @@ class SampleCounter:
         return False
 
 
-def _parsed(names: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The settings that a script keeps in a dictionary, or in what a parser gave it."""
-    for value in list(names.values()):
-        if type(value).__name__ in ("Namespace", "dict", "DictConfig"):
-            yield value if isinstance(value, dict) else vars(value)
-
-
 def _batch_sizes(names: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    """The whole numbers above 1 whose names say that they are a batch's size."""
     for name, value in list(names.items()):
         is_number = isinstance(value, int) and not isinstance(value, bool) and value > 1
         if is_number and ("batch" in str(name).lower() or str(name).lower() in ("bs", "bsz")):

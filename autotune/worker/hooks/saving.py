@@ -1,10 +1,11 @@
-"""Detection of where a script decides itself what autograd keeps: checkpointed regions, and hooks on saved tensors."""
+"""Detection of a script's own checkpointed regions and hooks on saved tensors."""
 
 from __future__ import annotations
 
 import functools
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,11 +19,12 @@ from .watch import Packed, in_backward, unpack
 _OWN_CALLS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 
 
+@dataclass(frozen=True)
 class Region:
-    """All regions of one name and kind; what of them was seen is for the watch to keep."""
+    """All checkpointed regions of one name and kind, or all hooks of one class."""
 
-    def __init__(self, name: str, kind: RegionKind) -> None:
-        self.name, self.kind = name, kind
+    name: str
+    kind: RegionKind
 
 
 class SavingWatch:
@@ -34,65 +36,61 @@ class SavingWatch:
     problem = ""
 
     def called(self, region: Region, *, with_gradients: bool) -> None:
-        """The forward comes to a region."""
+        """Hear that the forward comes to a region."""
 
     def enters(self, inputs: Any) -> None:
-        """A checkpoint is called with these, and is about to save the tensors among them for its recomputation."""
+        """Hear what a checkpoint is called with, whose tensors it is about to save."""
 
     def running(self) -> Any:
-        """Return what a region that is computed again has to remember of the place where its forward ran."""
+        """Return the place where a region's forward runs, to be known when it is computed again."""
 
     def saved(self, tensor: torch.Tensor, *, stands_in: bool = False) -> None:
-        """Autograd saves a tensor as it is, or hooks of the script keep it, which may stand in for another."""
+        """Hear of a saved tensor; ``stands_in``: the script keeps it in the place of another."""
 
     def offered(self, tensor: torch.Tensor, region: Region, place: Any = None) -> None:
-        """Autograd would save this tensor if it were not for a region; ``place`` is what ``running`` gave."""
+        """Hear of a tensor that is not saved because of a region; ``place`` is what ``running`` gave."""
 
     def again(self, tensor: torch.Tensor) -> None:
-        """A region that is computed again saves this tensor."""
+        """Hear of a tensor that a region saves as it is computed again."""
 
     def outputs(self, result: Any) -> Any:
-        """Return what has to be known, when a region is computed again, of what its forward gave."""
+        """Return what has to be known of a forward's result when the region is computed again."""
 
     def outputs_again(self, result: Any, outputs: Any) -> None:
-        """A region gives this anew; ``outputs`` is what was to be known of its forward's."""
+        """Hear the result of a region that was computed again; ``outputs`` is what ``outputs`` gave."""
 
     def recompute_begins(self) -> None:
-        """A region is about to be computed again, in backward."""
+        """Hear that a region is about to be computed again, in backward."""
 
     def recompute_ends(self) -> None:
-        """It was."""
+        """Hear that the region was computed again."""
 
     def hooks_begin(self) -> None:
-        """Hooks of the script are about to pack or unpack a tensor."""
+        """Hear that hooks of the script are about to pack or unpack a tensor."""
 
     def hooks_end(self) -> None:
-        """They have."""
+        """Hear that the hooks have packed or unpacked the tensor."""
 
     def leave_out(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Do not count these: they are kept by somebody else."""
+        """Do not count these tensors, which somebody else keeps."""
 
     def backward_begins(self) -> None:
-        """The script's backward is about to begin."""
+        """Hear that the script's backward is about to begin."""
 
     def backward_done(self) -> None:
-        """It has ended."""
+        """Hear that the script's backward has ended."""
 
 
 class SavingHooks:
-    """Patches what ``torch.utils.checkpoint`` and ``saved_tensors_hooks`` are made of, and tells a watch.
+    """Patches ``torch.utils.checkpoint`` and ``saved_tensors_hooks``, and tells a watch, which each step may replace.
 
-    Only the innermost hooks of a thread are called, so those of the script are wrapped as they are entered, and what
-    none of them sees goes to hooks of ours below them, once ``begin`` was called. Results stay what they are.
-
-    Non-reentrant checkpoints save by hooks: what these are offered in forward is what the region frees. A reentrant one
-    saves nothing in forward, and shows what it frees as it is computed again. The ``watch`` may be another between two
-    steps.
+    Only the innermost hooks of a thread are called: those of the script are wrapped as they are entered, and hooks of
+    ours below them see the rest, once ``begin`` was called. A non-reentrant checkpoint frees what its hooks are offered
+    in forward. A reentrant one shows what it frees as it is computed again.
     """
 
     def __init__(self, watch: SavingWatch) -> None:
         self.watch = watch
-        self._regions: dict[tuple[str, RegionKind], Region] = {}
         self._local = threading.local()
 
     def install(self) -> None:
@@ -103,7 +101,7 @@ class SavingHooks:
         self._patch_selective()
 
     def begin(self) -> None:
-        """See what no hooks of the script see, in this thread and from now on; they cannot be taken away again."""
+        """See what no hooks of the script see, in this thread and from now on."""
         # Where hooks of the script are open across steps nothing passes them by.
         if not self._depth and not getattr(self._local, "is_based", False):
             self._local.is_based = True
@@ -111,17 +109,11 @@ class SavingHooks:
 
     @property
     def _depth(self) -> int:
-        """Return how many hooks of the script are open in this thread."""
         return getattr(self._local, "depth", 0)
 
     def _pack(self, tensor: torch.Tensor) -> Packed:
         self.watch.saved(tensor)
         return Packed(tensor)
-
-    def _region(self, name: str, kind: RegionKind) -> Region:
-        return self._regions.setdefault((name, kind), Region(name, kind))
-
-    # -- hooks on saved tensors
 
     def _patch_contexts(self) -> None:
         enter, leave = saved_tensors_hooks.__enter__, saved_tensors_hooks.__exit__
@@ -150,7 +142,6 @@ class SavingHooks:
         saved_tensors_hooks.__exit__ = __exit__  # type: ignore[method-assign]
 
     def _wrapped(self, own: Any) -> tuple[Callable[[torch.Tensor], Any], Callable[[Any], torch.Tensor]]:
-        """Return what to call in the place of two hooks that are about to be in force."""
         own_pack, own_unpack = own.pack_hook, own.unpack_hook
         if isinstance(own, checkpoint._recomputation_hook):
             self.watch.recompute_begins()
@@ -161,7 +152,7 @@ class SavingHooks:
 
             return saved_again, own_unpack
         if isinstance(own, checkpoint._checkpoint_hook):
-            region = getattr(self._local, "called", None) or self._region("", "non_reentrant")
+            region = getattr(self._local, "called", None) or Region("", "non_reentrant")
             outer = getattr(self._local, "again", None)
 
             def left_out(tensor: torch.Tensor) -> Any:
@@ -172,7 +163,7 @@ class SavingHooks:
                 return own_pack(tensor)
 
             return left_out, own_unpack
-        region = self._region(type(own).__name__, "hooks")
+        region = Region(type(own).__name__, "hooks")
         self.watch.called(region, with_gradients=torch.is_grad_enabled())
 
         def packed(tensor: torch.Tensor) -> Any:
@@ -192,8 +183,6 @@ class SavingHooks:
             return tensor
 
         return packed, unpacked
-
-    # -- checkpoints
 
     def _patch_non_reentrant(self) -> None:
         original = checkpoint._checkpoint_without_reentrant_generator
@@ -232,7 +221,7 @@ class SavingHooks:
         cls.forward = staticmethod(forward)  # type: ignore[method-assign]
 
     def _patch_selective(self) -> None:
-        """A policy has results of operators cached, which is more than what autograd would save."""
+        # A policy caches results of operators, which is more than what autograd would save.
         original = checkpoint._VersionWrapper.__init__
 
         @functools.wraps(original)
@@ -244,7 +233,7 @@ class SavingHooks:
         checkpoint._VersionWrapper.__init__ = __init__  # type: ignore[method-assign,assignment]
 
     def _called(self, function: Any, kind: RegionKind, *, with_gradients: bool) -> Region:
-        region = self._region(_name_of(function), kind)
+        region = Region(_name_of(function), kind)
         # One inside of another counts as a part of that.
         if not in_backward() and not getattr(self._local, "is_inside", False):
             self.watch.called(region, with_gradients=with_gradients)
@@ -278,11 +267,10 @@ class SavingHooks:
 
 
 class _Again(saved_tensors_hooks):
-    """Hooks of ours while a reentrant checkpoint computes again, in whichever thread that is."""
+    """Hooks of ours while a reentrant checkpoint computes again."""
 
 
 def _name_of(function: Any) -> str:
-    """The class of the module that a checkpoint runs, or the function's name."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, nn.Module):

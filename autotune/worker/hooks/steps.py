@@ -6,59 +6,36 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.optimizer import (
-    Optimizer,
-    register_optimizer_step_post_hook,
-    register_optimizer_step_pre_hook,
-)
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from ...records.outcome import Phase
 
 
+@dataclass(kw_only=True, eq=False)
 class StepHooks:
     """Counts optimizer steps with torch's global step hooks, and backwards by wrapping ``torch.autograd.backward``.
 
-    Of several optimizers one leads, and its steps count: the first, until it is gone or another has stepped twice since
-    its last step. So the busiest counts, and a script that goes on with a new optimizer (k-fold, tasks) is followed,
-    also where it keeps the old one. Of nested optimizers the outermost counts. Without any, a step is a backward that
-    starts from empty gradients: it closes the step before.
-
-    Args:
-        before_step: called with an optimizer that is about to make a step.
-        phase: called with "optimizer" as that phase begins, and "forward" as it or the backward ends.
-        backward_begins: called before each backward, with the loss.
-        backward_done: called after each backward, with the loss.
-        step_done: called after each counted step.
-        parameters: gives the parameters of the root modules; only asked where there is no optimizer.
-        failed: called with what a hook of these raised; the script goes on without it. SystemExit passes.
-        hands_off: asked before each hook, which does nothing if so.
+    Of several optimizers the steps of one count: of the first, until it is gone or another has stepped twice since its
+    last step (the script goes on with a new one, say). Of nested optimizers the outermost counts. Without any, a
+    backward that starts from empty gradients closes the step before.
     """
 
-    def __init__(
-        self,
-        *,
-        phase: Callable[[Phase], None],
-        before_step: Callable[[Optimizer], None],
-        backward_begins: Callable[[Any], None],
-        backward_done: Callable[[Any], None],
-        step_done: Callable[[], None],
-        parameters: Callable[[], Iterable[nn.Parameter]],
-        failed: Callable[[Exception], None],
-        hands_off: Callable[[], bool],
-    ) -> None:
-        self._phase = phase
-        self._prepare = before_step
-        self._backward_begins = backward_begins
-        self._backward_done = backward_done
-        self._step_done = step_done
-        self._parameters = parameters
-        self._failed = failed
-        self._hands_off = hands_off
+    phase: Callable[[Phase], None]  # "optimizer" as that phase begins, "forward" as it or the backward ends
+    before_step: Callable[[Optimizer], None]
+    backward_begins: Callable[[Any], None]  # with the loss
+    backward_done: Callable[[Any], None]  # with the loss
+    step_done: Callable[[], None]  # after each counted step
+    parameters: Callable[[], Iterable[nn.Parameter]]  # of the root modules; asked where there is no optimizer
+    failed: Callable[[Exception], None]  # with what a hook raised, but for SystemExit, which passes
+    hands_off: Callable[[], bool]  # asked before each hook, which does nothing if so
+
+    def __post_init__(self) -> None:
         # The frames of the steps under way. An optimizer can be in several: torch calls the hooks for a subclass's
         # step and for the `super().step()` in it.
         self._running: list[FrameType] = []
@@ -85,7 +62,7 @@ class StepHooks:
         """Return what torch calls of ours inside a step."""
         return (
             *(self._before_step, self._after_step, self._guarded, self._begin_backward, self._end_backward),
-            *(self._prepare, self._phase, self._backward_begins, self._backward_done, self._step_done),
+            *(self.before_step, self.phase, self.backward_begins, self.backward_done, self.step_done),
         )
 
     def install(self) -> None:
@@ -97,9 +74,9 @@ class StepHooks:
 
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self._rests:
-            self._guarded(self._prepare, optimizer)
-            return
-        self._guarded(self._begin_step, sys._getframe(1), optimizer)
+            self._guarded(self.before_step, optimizer)
+        else:
+            self._guarded(self._begin_step, sys._getframe(1), optimizer)
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if not self._rests:
@@ -107,31 +84,31 @@ class StepHooks:
 
     def _guarded(self, hook: Callable[..., None], *arguments: Any) -> None:
         try:
-            if not self._hands_off():
+            if not self.hands_off():
                 hook(*arguments)
         except Exception as error:
             # The script must not see it: the step is its own, the hook is ours.
-            self._failed(error)
+            self.failed(error)
 
     def _begin_step(self, caller: FrameType, optimizer: Optimizer) -> None:
         self._forget_raised(caller)
         self._running.append(caller)
-        self._prepare(optimizer)
-        self._phase("optimizer")
+        self.before_step(optimizer)
+        self.phase("optimizer")
 
     def _end_step(self, caller: FrameType, optimizer: Optimizer) -> None:
         self._forget_raised(caller)
         if self._running:
             self._running.pop()
-        self._phase("forward")
+        self.phase("forward")
         if self._running:
             return
         self._known[optimizer] = None
         if self._leads(optimizer):
-            self._step_done()
+            self.step_done()
 
     def _leads(self, optimizer: Optimizer) -> bool:
-        """Return whether the step that this optimizer has made is one that counts."""
+        """Return whether the step that this optimizer has made counts."""
         leader = self._leader()
         self._steps[optimizer] = self._steps.get(optimizer, 0) + 1
         if leader is not None and leader is not optimizer and self._steps[optimizer] < 2:
@@ -141,7 +118,7 @@ class StepHooks:
         return True
 
     def _forget_raised(self, frame: FrameType | None) -> None:
-        """Drop steps that are no longer under way: they raised, and torch does not tell."""
+        """Drop steps that have raised, of which torch does not tell."""
         active = set()
         while frame is not None:
             active.add(frame)
@@ -167,16 +144,16 @@ class StepHooks:
     def _begin_backward(self, loss: Any) -> None:
         if not self._has_optimizer and self._backwards_since_step and self._gradients_are_empty():
             self._backwards_since_step = 0
-            self._step_done()
-        self._backward_begins(loss)
+            self.step_done()
+        self.backward_begins(loss)
 
     def _end_backward(self, loss: Any) -> None:
-        self._phase("optimizer" if self._running else "forward")
+        self.phase("optimizer" if self._running else "forward")
         self._backwards_since_step += 1
-        self._backward_done(loss)
+        self.backward_done(loss)
 
     def _gradients_are_empty(self) -> bool:
-        parameters = [parameter for parameter in self._parameters() if parameter.requires_grad]
+        parameters = [parameter for parameter in self.parameters() if parameter.requires_grad]
         found: dict[torch.device, list[torch.Tensor]] = {}
         for parameter in parameters:
             if parameter.grad is not None:
@@ -185,7 +162,7 @@ class StepHooks:
         return bool(parameters) and not any(bool(torch.stack(each).any()) for each in found.values())
 
     def _patch_construction(self) -> None:
-        """An optimizer that exists will step, so a backward before its first step is not one by itself."""
+        # An optimizer that exists will step, so a backward before its first step is no step by itself.
         original = Optimizer.__init__
         original_scaler = torch.amp.GradScaler.__init__
 

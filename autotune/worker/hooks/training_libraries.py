@@ -1,8 +1,6 @@
 """Numbers that a library holds for the script: its accumulation, set as it is made, and its batch size.
 
-Nothing is imported here. A library's class is patched when the script has imported it, which may be in the middle of
-its import of torch, so that this is chosen before there is torch. A script that accumulates in a loop of its own has
-none of these libraries, or does not have them do it; how much it accumulates shows in the samples of its steps.
+Nothing is imported here: a library may be in the middle of its own import of torch.
 """
 
 from __future__ import annotations
@@ -26,31 +24,22 @@ _NOTHING_SETS_IT = (
 
 @dataclass(frozen=True)
 class _Library:
-    """A library that accumulates.
-
-    ``title`` names what holds the number, as ``attribute`` of what the script trains by. That is an object of ``owner``
-    in one of ``modules``; a call of its method ``trains`` says that the script does. ``made`` says which method has
-    made the number, of which class in which modules; ``is_before``: it has to be set before that method looks at it.
-    Where the library tells a batch size of its own, ``tells`` says where, and ``batch_size`` is where it has that from.
-    """
+    """A library that accumulates: a script trains by it if it calls the method ``trains`` of an ``owner``."""
 
     how: Literal["transformers", "lightning", "accelerate"]
-    title: str
-    modules: tuple[str, ...]
+    title: str  # of the object that holds the number
+    modules: tuple[str, ...]  # which may have the class ``owner``
     owner: str
     trains: str
-    attribute: str
-    made: tuple[tuple[str, ...], str, str]
-    is_before: bool = False
-    batch_size: str = ""
-    tells: str = ""
-
-    def number(self, used: Any) -> int | None:
-        """Return what an object says; None where this version of the library keeps no such number there."""
-        return _number(used, self.attribute)
+    attribute: str  # the number, as a path from the owner
+    made: tuple[tuple[str, ...], str, str]  # modules, class and method that make the number
+    is_before: bool = False  # the number has to be set before that method looks at it
+    batch_size: str = ""  # a batch size of the library's own, as a path from the owner
+    tells: str = ""  # where the library tells that batch size
 
 
 def _number(used: Any, attribute: str) -> int | None:
+    """Return an attribute, at the end of a path of them; None where this version of a library has no such number."""
     for name in attribute.split("."):
         used = getattr(used, name, None)
     return used if isinstance(used, int) and used > 0 else None
@@ -110,25 +99,22 @@ _batch_size: int | None = None
 _used: list[_Used] = []
 
 
-def choose(accumulation: int | None, control: AccumulationControl | None) -> None:
-    """Choose what objects of the library that ``control`` names are made with; None leaves that to the script."""
-    global _asked  # noqa: PLW0603
+def choose(accumulation: int | None, control: AccumulationControl | None, batch_size: int | None = None) -> None:
+    """Choose what objects of the library that ``control`` names are made with; None leaves that to the script.
+
+    ``batch_size`` is what loaders are resized to: a note says where a library tells another one.
+    """
+    global _asked, _batch_size  # noqa: PLW0603
     _asked = accumulation, "none" if control is None else control.how
-    _used.clear()
-
-
-def watch_batch_size(batch_size: int | None) -> None:
-    """Say so where a library that the script trains by tells another batch size than this one; None never does."""
-    global _batch_size  # noqa: PLW0603
     _batch_size = batch_size
+    _used.clear()
 
 
 def control(given: AccumulationControl | None, seen: float) -> AccumulationControl:
     """Return how the script's accumulation can be set.
 
-    Args:
-        given: what is known of it before the run, by the script's arguments.
-        seen: how many micro-batches its steps took, which has to be what is said.
+    ``given`` is the control by the script's arguments, if they have one. Arguments and libraries have to say the number
+    of micro-batches that a step was ``seen`` to take.
     """
     steps = int(seen) if float(seen).is_integer() else None
     taken = f"an optimizer step takes {seen:.3g}"
@@ -137,7 +123,7 @@ def control(given: AccumulationControl | None, seen: float) -> AccumulationContr
         return given if given.steps == steps else AccumulationControl("none", steps, said)
     for library in _LIBRARIES:
         for used in reversed([one for one in _used if one.library is library]):
-            number = library.number(used.reference()) or used.number
+            number = _number(used.reference(), library.attribute) or used.number
             if number is not None and number == steps:
                 return AccumulationControl(library.how, number)
             if number is not None:
@@ -194,4 +180,4 @@ def _note(library: _Library, used: Any) -> None:
             f"autotune: note: {title} tells a batch size of {own} ({library.tells}); it trains with {_batch_size}\n"
         )
     if not any(one.reference() is used for one in _used):
-        _used.append(_Used(library, weakref.ref(used), library.number(used)))
+        _used.append(_Used(library, weakref.ref(used), _number(used, library.attribute)))

@@ -1,7 +1,4 @@
-"""What hooks on saved tensors share, and what a root's call keeps for the backward outside of any graph.
-
-No plan reaches what is kept there.
-"""
+"""Hooks on saved tensors, and the watch of what a root's call keeps outside of any graph, where no plan reaches."""
 
 from __future__ import annotations
 
@@ -27,14 +24,14 @@ class Packed:
     __slots__ = ("__weakref__", "tensor", "version")
 
     def __init__(self, tensor: torch.Tensor) -> None:
-        # Not itself: an output that its own function saves would keep itself alive where no backward follows. A leaf
-        # has no graph, and its data may be replaced before the backward: autograd holds the leaf.
+        # An output that its own function saves would keep itself alive where no backward follows. Of a leaf, which has
+        # no graph, the data may be replaced before the backward: autograd holds the leaf.
         self.tensor = tensor if tensor.is_leaf else tensor.detach()
         self.version = self.tensor._version
 
 
 def unpack(packed: Packed) -> torch.Tensor:
-    """The tensor that was saved.
+    """Return the tensor that was saved.
 
     Raises:
         RuntimeError: it was modified in place since; autograd leaves this check to the hooks.
@@ -57,10 +54,7 @@ _CALL = nn.Module._call_impl.__code__
 
 
 def modules_under_way(frame: FrameType | None) -> Iterator[tuple[nn.Module, Any]]:
-    """The modules whose calls are under way on a stack, innermost first, with the frames of these calls.
-
-    So nothing has to be put on a module, or compiled anew.
-    """
+    """Yield the modules whose calls are under way on a stack, innermost first, with the frames of these calls."""
     while frame is not None:
         if frame.f_code is _CALL:
             yield frame.f_locals["self"], frame
@@ -75,24 +69,20 @@ class Lasting:
         self.add(tensors)
 
     def add(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Leave these out as well."""
+        """Add the storages of these tensors."""
         for reference in map(storage_of, tensors):
             if reference is not None:
                 self._references.setdefault(reference.cdata, reference)
 
     def counted(self, tensor: torch.Tensor) -> StorageWeakRef | None:
-        """A tensor's storage; None for one that lasts, for any parameter's, and where there is none (a sparse one)."""
-        reference = None if is_of_parameter(tensor) else storage_of(tensor)
+        """Return a tensor's storage; None for one that lasts, for any parameter's, and where there is none."""
+        is_of_parameter = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
+        reference = None if is_of_parameter else storage_of(tensor)
         return None if reference is None or reference.cdata in self._references else reference
 
 
-def is_of_parameter(tensor: torch.Tensor) -> bool:
-    """Return whether it is a parameter of any model, or a view of one: it is there in any case."""
-    return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
-
-
 def storage_of(tensor: torch.Tensor) -> StorageWeakRef | None:
-    """The tensor's storage, whose address is not used again as long as this is held; None for one without."""
+    """Return the tensor's storage, whose address is not used again as long as this is held; None for one without."""
     if isinstance(tensor, FakeTensor):
         return None  # a compiler's
     try:
@@ -103,24 +93,17 @@ def storage_of(tensor: torch.Tensor) -> StorageWeakRef | None:
 
 
 class Watch(Observer):
-    """Takes note of what autograd saves in calls of roots, by the innermost module that runs outside of a graph.
+    """Notes what autograd saves in calls of roots, by the innermost module that runs outside of a graph.
 
-    It is an engine's observer as well, so as to know what graphs save.
-
-    Args:
-        lasting: tensors that are there in any case: parameters and buffers.
-
-    Attributes:
-        saved_bytes: Of each class of modules, what its calls have kept that no graph made.
-        calls: How many calls of roots were watched.
+    It is an engine's observer as well, so as to know what graphs save. ``lasting`` are parameters and buffers.
     """
 
     def __init__(self, lasting: Iterable[torch.Tensor]) -> None:
+        # Of each class of modules, what its calls have kept and no graph made.
         self.saved_bytes: Counter[str] = Counter()
         self.calls = 0
         self._modules: dict[str, set[int]] = {}
         self._lasting = list(lasting)
-        # What is known in the call under way.
         self._known = Lasting()
 
     @property

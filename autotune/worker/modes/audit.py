@@ -6,8 +6,9 @@ import gc
 import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,44 +18,32 @@ from ...metering.trial_meter import Window
 from ...records.audit import Audit, AuditedCompile, Counted, IdleSetting
 from ...records.outcome import Measured, Outcome, OutOfMemory
 from ...records.run import Audited
-from ..applied import AppliedConfiguration
 from ..describing.root_inputs import RootCall
 from ..device import now_s
 from ..hooks.compilation import keep_out
-from ..hooks.hooked_script import HookedScript
 from ..hooks.samples import tensors_of
 from ..hooks.saving import SavingHooks, SavingWatch
 from ..hooks.watch import unpack
 from ..measuring.saved_tensors import RegionTimes, SavedTensors
-from ..process import TrainingProcess
 from .measure import MeasureMode
 
 _TIMED_STEPS = 3
 
 
-@dataclass(frozen=True)
-class _Stage:
-    """``steps`` of the script with one watch; ``begin`` is called before the first, ``end`` after the last."""
-
-    steps: int
-    begin: Callable[[], None]
-    end: Callable[[float], None]
-
-
 class AuditMode(MeasureMode):
     """Measures the baseline, the request's one configuration, and then looks at what the script does by itself.
 
-    One step counts what is saved, three more are timed. Where the script compiles, as many follow with its compiling
-    switched off, which may need more memory than the script: they come last.
+    One step counts what is saved, three more are timed. Where the script compiles, as many follow without that, which
+    come last as they may need more memory.
     """
 
-    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
-        super().__init__(process, script, applied)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._hooks = SavingHooks(SavingWatch())
         self._counts: list[tuple[SavedTensors, Counted]] = []
-        self._stages: Iterator[_Stage] | None = None
-        self._stage: _Stage | None = None
-        self._steps_left = 0
+        self._looking: Iterator[int] | None = None
+        self._steps = self._steps_left = 0
+        self._step_s = 0.0
         self._began_s = 0.0
         self._compiled: AuditedCompile | None = None
         self._is_written = False
@@ -69,7 +58,7 @@ class AuditMode(MeasureMode):
 
     def ready(self) -> None:
         """Begin the trial, unless it is over."""
-        if self._stages is None:
+        if self._looking is None:
             super().ready()
 
     def inputs(self, call: RootCall) -> None:
@@ -87,24 +76,22 @@ class AuditMode(MeasureMode):
 
     def step(self, window: Window) -> None:
         """Measure a step, or count it."""
-        if self._stages is None:
+        if self._looking is None:
             super().step(window)
             return
         self._steps_left -= 1
-        if self._steps_left:
-            return
-        assert self._stage is not None
-        self._stage.end((now_s() - self._began_s) / self._stage.steps)
-        self._next()
+        if not self._steps_left:
+            self._step_s = (_now_s() - self._began_s) / self._steps
+            self._go_on()
 
     def trial_done(self) -> None:
         """Go on to what the script does by itself."""
-        self._stages = self._plan()
-        self._next()
+        self._looking = self._look()
+        self._go_on()
 
     def script_over(self) -> None:
         """The script was too short for all of it: leave what there is."""
-        if self._stages is None or self._is_written:
+        if self._looking is None or self._is_written:
             return
         self._process.note("the script ended before all of it was seen: with a few more steps its audit is whole")
         if self._compiled is not None:
@@ -112,10 +99,7 @@ class AuditMode(MeasureMode):
         self._write()
 
     def failed(self, outcome: Outcome) -> None:
-        """Write what was seen before the script failed.
-
-        A failure while the script ran without its compiling says what the compiling is for.
-        """
+        """Write what was seen; a failure while the script ran without compiling says what the compiling is for."""
         if not self._counts or self._is_written or isinstance(outcome, Measured):
             return
         if self._compiled is None:
@@ -125,55 +109,37 @@ class AuditMode(MeasureMode):
             self._compiled = replace(self._compiled, reason=reason)
         self._write()
 
-    def _plan(self) -> Iterator[_Stage]:
-        yield self._counting()
-        yield self._timing()
+    def _look(self) -> Iterator[int]:
+        """Look at the script in stages; yields the steps of each, whose mean time is ``_step_s`` then."""
+        yield from self._count_and_time()
         self._compiled = _compiled()
-        if self._compiled is None:
-            return
-        torch.compiler.set_stance("force_eager")
-        yield _Stage(1, lambda: None, lambda _: None)
-        yield self._counting()
-        yield self._timing()
+        if self._compiled is not None:
+            torch.compiler.set_stance("force_eager")
+            yield 1
+            yield from self._count_and_time()
 
-    def _counting(self) -> _Stage:
-        def begin() -> None:
-            self._hooks.watch = SavedTensors(self._device, self._lasting())
-            self._hooks.begin()
+    def _count_and_time(self) -> Iterator[int]:
+        self._hooks.watch = saved = SavedTensors(self._device, self._lasting())
+        self._hooks.begin()
+        yield 1
+        if not saved.saw_backward:
+            self._process.note("the script's backward was not seen: what is kept as it begins is not known")
+        if saved.problem:
+            self._process.note(f"a hook failed, and not all was counted: {saved.problem}")
+        counted = saved.counted()
+        self._counts.append((saved, counted))
+        self._hooks.watch = times = RegionTimes()
+        yield _TIMED_STEPS
+        recompute_s, hooks_s = times.recompute_s / _TIMED_STEPS, times.hooks_s / _TIMED_STEPS
+        self._counts[-1] = saved, replace(counted, step_s=self._step_s, recompute_s=recompute_s, hooks_s=hooks_s)
 
-        def end(step_s: float) -> None:
-            del step_s
-            saved = self._hooks.watch
-            assert isinstance(saved, SavedTensors)
-            if not saved.saw_backward:
-                self._process.note("the script's backward was not seen: what is kept as it begins is not known")
-            if saved.problem:
-                self._process.note(f"a hook failed, and not all was counted: {saved.problem}")
-            self._counts.append((saved, saved.counted()))
-
-        return _Stage(1, begin, end)
-
-    def _timing(self) -> _Stage:
-        def begin() -> None:
-            self._hooks.watch = RegionTimes()
-
-        def end(step_s: float) -> None:
-            times, (saved, counted) = self._hooks.watch, self._counts[-1]
-            assert isinstance(times, RegionTimes)
-            recompute_s, hooks_s = times.recompute_s / _TIMED_STEPS, times.hooks_s / _TIMED_STEPS
-            self._counts[-1] = saved, replace(counted, step_s=step_s, recompute_s=recompute_s, hooks_s=hooks_s)
-
-        return _Stage(_TIMED_STEPS, begin, end)
-
-    def _next(self) -> None:
-        assert self._stages is not None
-        self._stage = next(self._stages, None)
-        if self._stage is None:
+    def _go_on(self) -> None:
+        assert self._looking is not None
+        self._steps = self._steps_left = next(self._looking, 0)
+        if not self._steps:
             self._write()
             self._process.end()
-        self._steps_left = self._stage.steps
-        self._stage.begin()
-        self._began_s = now_s()
+        self._began_s = _now_s()
 
     @property
     def _device(self) -> str:
@@ -195,7 +161,7 @@ class AuditMode(MeasureMode):
             self._compiled = replace(self._compiled, eager=self._counts[-1][1])
         # Graphs have no modules: the step without them says where things are.
         saved, _ = self._counts[-1]
-        measurement = self.baseline().measurement
+        measurement = self._baseline.measurement
         regions = saved.regions()
         audit = Audit(
             counted=self._counts[0][1],
@@ -205,7 +171,7 @@ class AuditMode(MeasureMode):
             idle=() if any(one.freed_bytes for one in regions) else tuple(_idle({*map(id, saved.modules())})),
             compiled=self._compiled,
             peaks=None if measurement is None else measurement.peaks,
-            split=self.baseline().split,
+            split=self._baseline.split,
             device=self._device,
             notes=tuple(self._process.notes),
         )
@@ -213,7 +179,6 @@ class AuditMode(MeasureMode):
 
 
 def _compiled() -> AuditedCompile | None:
-    """Return what Dynamo has compiled so far; None for nothing."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     graphs = 0 if utils is None else utils.counters["stats"]["unique_graphs"]
     if not graphs:
@@ -222,11 +187,7 @@ def _compiled() -> AuditedCompile | None:
 
 
 def _idle(trained: set[int]) -> Iterator[IdleSetting]:
-    """Return what asks for checkpointing in the whole process, where nothing was checkpointed.
-
-    Args:
-        trained: the modules that were called in training, by number.
-    """
+    """Yield what asks for checkpointing in vain; ``trained`` has the numbers of the modules called in training."""
     modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
     called = {id(part) for one in modules if id(one) in trained for part in one.modules()}
     asking = {

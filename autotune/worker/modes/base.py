@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,60 +16,60 @@ from ..hooks.hooked_script import HookedScript
 from ..process import TrainingProcess
 
 
+@dataclass(eq=False)
 class Mode:
-    """A purpose of a run, which the conductor calls at the boundaries of the script's training steps.
+    """A purpose of a run, which the conductor tells of the script's training steps. This one does nothing."""
 
-    By itself a mode hears of nothing.
-    """
+    _process: TrainingProcess
+    _script: HookedScript
+    _applied: AppliedConfiguration
 
-    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
-        self._process = process
-        self._script = script
-        self._applied = applied
+    def __post_init__(self) -> None:
+        """Make what the mode keeps from step to step."""
 
     def installed(self) -> None:
-        """The script has imported torch, and the other hooks are in place: the moment for those of this mode alone."""
+        """Install the mode's own hooks: the script has imported torch, and the other hooks are in place."""
 
     def script_begins(self) -> None:
-        """The same moment, in the process that runs the script; not in those that the script starts."""
+        """Act at the same moment, only in the process that runs the script."""
 
     def process_began(self) -> None:
-        """This process is about to make its first training call."""
+        """Act before the first training call of this process."""
 
     def ready(self) -> None:
-        """A training call, or a step without one, is about to be counted."""
+        """Act before a training call, or a step without one, is counted."""
 
     def inputs(self, call: RootCall) -> None:
-        """A root is called in training."""
+        """See a root's training call."""
 
     def inner_inputs(self, tensors: list[torch.Tensor]) -> None:
-        """A module that is compiled apart, inside of a root's call, has these tensors."""
+        """See the tensors of a module that is compiled apart, inside of a root's call."""
 
     def backward_begins(self, loss: Any) -> None:
-        """The script's backward is about to begin from this: a tensor, or several."""
+        """Act before the script's backward begins from ``loss``: a tensor, or several."""
 
     def backward_done(self) -> None:
-        """The script's backward has ended."""
+        """Act after the script's backward."""
 
     def loss(self, loss: torch.Tensor) -> None:
-        """The script's backward ran from this number."""
+        """See the number that the script's backward ran from."""
 
     def memory(self, phase: MemoryPhase) -> None:
-        """A phase of a step begins or has ended: the moment for a row of the memory matrix."""
+        """Act as a phase of a step begins or has ended."""
 
     def step(self, window: Window) -> None:
-        """The script's optimizer has made a step; ``window`` is what the batches since the last one held."""
+        """Act after an optimizer step; ``window`` is what the batches since the last one held."""
 
     def ended_early(self) -> bool:
-        """The script is over. Write what there is of the configuration under way; False if that is nothing."""
+        """Write what there is of the configuration under way, as the script is over; False if that is nothing."""
         return False
 
     def measured(self) -> Outcome | None:
-        """The outcome of the configuration under way, where it is known already and not yet written."""
+        """Return the outcome of the configuration under way, where it is known already and not yet written."""
         return None
 
     def script_over(self) -> None:
-        """The script is over, and the configuration under way has its outcome."""
+        """Act as the script is over and the configuration under way has its outcome."""
 
     def failed(self, outcome: Outcome) -> None:
-        """The script ended with this failure, which is about to be written."""
+        """Act before the failure that the script ended with is written."""

@@ -15,13 +15,10 @@ from ...records.configuration import Configuration
 from ...records.facts import Facts
 from ...records.outcome import Outcome
 from ...records.run import Described
-from ..applied import AppliedConfiguration
 from ..describing.allowance import Allowance
 from ..describing.attention import Attention, eager_attention
 from ..describing.description import SCRIPT_OVER, Description
 from ..describing.root_inputs import RootCall, RootInputs
-from ..hooks.hooked_script import HookedScript
-from ..process import TrainingProcess
 from ..registry import description_of
 from .measure import MeasureMode
 
@@ -29,8 +26,8 @@ from .measure import MeasureMode
 class DiscoverMode(MeasureMode):
     """Measures the baseline, the request's one configuration, and then fills a ``Description``."""
 
-    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
-        super().__init__(process, script, applied)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._inputs = RootInputs()
         self._attention: set[Attention] = set()
         self._description: Description | None = None
@@ -103,7 +100,7 @@ class DiscoverMode(MeasureMode):
 
     def _begin(self) -> None:
         engine, process = self._applied.engine, self._process
-        baseline = replace(self.baseline(), attention=frozenset(self._attention))
+        baseline = replace(self._baseline, attention=frozenset(self._attention))
         ends_at = process.request.ends_at
         assert engine is not None
         self._description = description_of(process, self._script, engine, baseline, self._inputs)

@@ -12,23 +12,16 @@ from ...metering.trial_meter import Window
 from ...records.fingerprint import Fingerprint
 from ...records.outcome import Fallback, InvalidPlan
 from ...records.stale import REFUSED_STATUS, Mismatch, MismatchKind, applied_text, mismatches, refusal_text
-from ..applied import AppliedConfiguration
 from ..describing.fingerprint import model_print
-from ..hooks.hooked_script import HookedScript
-from ..process import TrainingProcess
 from ..refusal import note_once, tell_refusal
 from .base import Mode
 
 
 class LaunchMode(Mode):
-    """Judges torch and the first step: a script is not trained with anything but what the bundle says.
+    """Judges torch and the first step: refuses to train with anything but what a bundle says that may not be stale."""
 
-    Where that is allowed to be stale, it is trained with what still fits, and what that is is said.
-    """
-
-    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
-        super().__init__(process, script, applied)
-        self._is_stale = process.request.is_stale
+    def __post_init__(self) -> None:
+        self._is_stale = self._process.request.is_stale
 
     def script_begins(self) -> None:
         """Refuse to begin under another torch than the bundle's, where that matters."""
@@ -46,7 +39,9 @@ class LaunchMode(Mode):
         if self._process.steps == 1:
             self._judge(window)
         # Nobody asks any more what the steps are like, and small ones would pay for it.
-        self._script.rest(passes=not self._applied.changes_calls)
+        self._script.roots.rest(passes=not self._applied.changes_calls)
+        self._script.steps.rest()
+        self._script.loaders.rest()
 
     def _judge(self, window: Window) -> None:
         process, applied = self._process, self._applied

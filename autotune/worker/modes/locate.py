@@ -11,21 +11,16 @@ from torch import nn
 
 from ...metering.trial_meter import Window
 from ...records.facts import Located, LocatedBlocks
-from ..applied import AppliedConfiguration
-from ..hooks.hooked_script import HookedScript
 from ..hooks.training_libraries import trains_by
 from ..plans.layers import class_name_of, outermost_blocks
-from ..process import TrainingProcess
 from .base import Mode
 
 
 class LocateMode(Mode):
     """Watches the calls of modules up to the end of the script's first training step."""
 
-    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
-        super().__init__(process, script, applied)
+    def __post_init__(self) -> None:
         self._watch: Any = None
-        # In the order of their first calls.
         self._called: dict[nn.Module, None] = {}
 
     def ready(self) -> None:
@@ -60,10 +55,8 @@ class LocateMode(Mode):
         repeated = outermost_blocks(root)
         found = []
         for name in dict.fromkeys(map(class_name_of, repeated)):
-            numbers = {
-                module: number
-                for number, module in enumerate(one for one in root.modules() if class_name_of(one) == name)
-            }
+            alike = [module for module in root.modules() if class_name_of(module) == name]
+            numbers = {module: number for number, module in enumerate(alike)}
             own = [module for module in self._called if module in numbers and module in repeated]
             if own:
                 found.append(

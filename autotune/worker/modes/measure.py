@@ -13,22 +13,18 @@ from ...metering.trial_meter import TrialMeter, WaitingTime, WallClock, Window
 from ...records.matrix import MemoryPhase
 from ...records.outcome import Fallback, Measured, Outcome
 from ...records.run import Measuring
-from ..applied import AppliedConfiguration
 from ..describing.description import Baseline, optimizer_facts
 from ..garbage import LongLived
-from ..hooks.hooked_script import HookedScript
 from ..measuring.memory_matrix import MemoryMatrix
 from ..measuring.memory_split import memory_split
 from ..measuring.peaks import MemoryWatch
-from ..process import TrainingProcess
 from .base import Mode
 
 
 class DeviceClock(WallClock):
-    """Marks of time at step boundaries, without ever waiting for the device.
+    """Marks of time at step boundaries, as events in the device's current stream, without waiting for the device.
 
-    A mark is an event in the device's current stream. ``step_times_s`` looks at those that the device has come to;
-    who wants all of them synchronizes first. ``device`` is a CUDA index, None the current device.
+    ``step_times_s`` has those that the device has come to. ``device`` is a CUDA index, None the current device.
     """
 
     def __init__(self, device: int | None = None) -> None:
@@ -43,7 +39,7 @@ class DeviceClock(WallClock):
         self._marks.append(event)
 
     def step_times_s(self) -> list[float]:
-        """Seconds between the marks, of the steps that the device has done."""
+        """Return the seconds between the marks, of the steps that the device has done."""
         # In the order of their stream: behind one that the device has not come to there is none that it has.
         for begin, end in zip(self._marks[len(self._times_s) :], self._marks[len(self._times_s) + 1 :], strict=False):
             if not (begin.query() and end.query()):
@@ -53,7 +49,7 @@ class DeviceClock(WallClock):
 
 
 def make_meter(measuring: Measuring, *, fixed_length: bool, device: int | None = None) -> TrialMeter:
-    """A meter; ``device`` is the CUDA index of the device that is trained on, None for the CPU."""
+    """Make a meter; ``device`` is the CUDA index of the device that is trained on, None for the CPU."""
     memory = MemoryWatch(device)
     if device is None:
         return TrialMeter(measuring, fixed_length=fixed_length, memory=memory)
@@ -63,21 +59,19 @@ def make_meter(measuring: Measuring, *, fixed_length: bool, device: int | None =
         memory=memory,
         make_clock=functools.partial(DeviceClock, device),
         synchronize=functools.partial(torch.cuda.synchronize, device),
-        # The thread in which the script calls backward waits for that of the device. Source: torch's
-        # csrc/autograd/engine.cpp, which names the latter.
+        # The name of the device's thread is from torch's csrc/autograd/engine.cpp.
         make_waiting=functools.partial(WaitingTime, launching="pt_autograd_"),
     )
 
 
-# Steps of a memory matrix. The second one's first row closes the first step, whose optimizer's step is in its peak.
+# The first row of the second step of a memory matrix closes the first step.
 _MATRIX_STEPS = 2
 
 
 class MeasureMode(Mode):
     """Measures the configurations of a request, and takes the memory matrix of each where that is asked for."""
 
-    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
-        super().__init__(process, script, applied)
+    def __post_init__(self) -> None:
         self._meter: TrialMeter | None = None
         self._meter_device: int | None = None
         self._loss: torch.Tensor | None = None
@@ -183,7 +177,6 @@ class MeasureMode(Mode):
         self.trial_done()
 
     def _switch(self) -> None:
-        """Go on with the next configuration at this step boundary, or end the run where that is not possible."""
         process = self._process
         # Before there are graphs of the next trial, which do not outlive it.
         self._long_lived.trial_done()
@@ -195,10 +188,6 @@ class MeasureMode(Mode):
         # Caches go before the controller attributes its samples to the next trial.
         self.ready()
         process.progressed()
-
-    def baseline(self) -> Baseline:
-        """Return what is known of the configuration under way."""
-        return self._baseline
 
     def _take_stock(self) -> None:
         """Keep the figures of the models and optimizers: when the script has ended, they are gone."""
@@ -222,9 +211,10 @@ class MeasureMode(Mode):
             split=split,
             saved_bytes=saved,
             nonfinite_loss=self._loss is not None and not bool(torch.isfinite(self._loss).all()),
+            kernels_searched=process.kernels_searched,
+            occurrences=self._occurrences,
             notes=process.notes,
         )
-        measurement = replace(measurement, kernels_searched=process.kernels_searched, occurrences=self._occurrences)
         if measurement.peaks.reserved is not None:
             peaks = replace(measurement.peaks, non_torch=process.outside_bytes())
             measurement = replace(measurement, peaks=peaks)
@@ -234,10 +224,10 @@ class MeasureMode(Mode):
         return self._applied.batch_problem(measurement.batch_size, taken) or Measured(measurement)
 
     def _engine_stopped(self, window: Window) -> Outcome | None:
-        """Return whether a later step ran without the engine: Dynamo gives up on a function that it compiles too often.
+        """Return the fallback where Dynamo has given up on the model, which it compiled too often.
 
-        That shows where no graph ran at all; or where Dynamo gave up on something in this step, and a graph ran less
-        often than in the step before. Fewer runs alone say nothing: not every step needs every part of a model.
+        Then no graph runs at all, or one runs less often in a step in which Dynamo gave up on something. Fewer runs
+        alone say nothing: not every step needs every part of a model.
         """
         engine = self._applied.engine
         calls = engine.forward_calls() if engine is not None and engine.active else None

@@ -9,19 +9,13 @@ import torch
 from torch import nn
 
 from ...metering.trial_meter import Window
-from ..applied import AppliedConfiguration
-from ..hooks.hooked_script import HookedScript
-from ..process import TrainingProcess
 from ..proving.verification import Verification
 from .base import Mode
 
 
 def nudge(modules: Iterable[nn.Module]) -> None:
-    """Multiply parameters by the number next to one.
-
-    That changes a few activations by one bit of what they are rounded to, as sums in another order do. Parameters that
-    are no finer than activations are changed in the first of each row only.
-    """
+    """Multiply parameters by the number next to one, which changes a few activations by one bit."""
+    # Parameters that are no finer than activations are changed in the first of each row only.
     with torch.no_grad():
         for module in modules:
             for parameter in module.parameters():
@@ -35,9 +29,8 @@ def nudge(modules: Iterable[nn.Module]) -> None:
 class VerifyMode(Mode):
     """Takes a ``Verification`` through the first steps."""
 
-    def __init__(self, process: TrainingProcess, script: HookedScript, applied: AppliedConfiguration) -> None:
-        super().__init__(process, script, applied)
-        self._verification = Verification(process.request.verifying, process.directory)
+    def __post_init__(self) -> None:
+        self._verification = Verification(self._process.request.verifying, self._process.directory)
 
     def process_began(self) -> None:
         """Seed what the steps draw from."""
