@@ -9,9 +9,8 @@ The protocol, whole; ``records/run.py`` and ``records/progress.py`` define its t
    (``PR_SET_PDEATHSIG``); at ``SIGUSR1`` it writes all its stacks to ``stderr.log``.
 2. The worker loads the package beside it under the name ``_autotune``, without touching ``sys.path``, and becomes
    ``python script.py arguments``: fresh ``__main__``, ``sys.argv``, ``__file__``, the script's folder first on
-   ``sys.path``; or ``python -m module arguments``, where the request names a module. Hooks are installed at the moment
-   the script has imported torch, not before, so that what the script sets up first (environment variables, thread
-   counts) still counts.
+   ``sys.path``; or ``python -m module arguments``, where the request names a module. Hooks are installed once the
+   script has imported torch, so that environment variables and thread counts that it sets first still count.
 3. Each training process maps ``progress-<pid>`` (``Progress``) at its first training call, and keeps its phase and step
    count in it.
 4. Outcomes are lines of ``results.jsonl``, each appended in one write. For each configuration each training process
@@ -19,14 +18,12 @@ The protocol, whole; ``records/run.py`` and ``records/progress.py`` define its t
    ``Audited``. In mode ``verify`` each appends ``Compared`` in the place of a ``Result`` that would be a measurement; a
    run that is a reference keeps its values in ``values-<rank>-<step>.pt``, where later runs compare theirs with them.
    The last line of a process whose script has imported torch is ``Ended``.
-5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. The first configuration that
-   fails ends the run, and so does one that this process cannot be switched to: the failure is the outcome of the first,
-   ``Ended`` gives the reason for the second. Later ones get no line; neither does one, but the first, for which the
-   script had too few steps left.
+5. When all configurations are measured, a ``SystemExit`` with code 0 ends the script. A configuration that fails ends
+   the run with that outcome. One that this process cannot be switched to ends the run, and ``Ended`` gives the reason.
+   Later ones get no line; neither does one, but the first, for which the script had too few steps left.
 6. Where torch's import is safely shared (``Facts.fork_refusal``), the main process of a run is forked from a fork
-   server, this file with ``--fork-server FD LOGS``, which has imported torch, and the modules of ``Facts.preload``: see
-   ``fork_server.py``. Should the script turn out to have changed what their import depends on, it writes why to
-   ``fork-refused`` and ends; the run is then started afresh.
+   server (this file with ``--fork-server FD LOGS``, see ``fork_server.py``). If the script has changed what the imports
+   depend on, the process writes why to ``fork-refused`` and ends; the run is then started afresh.
 7. Processes that the script starts (``mp.spawn``, ``torchrun``) get the hooks through ``inject/sitecustomize.py``,
    which the worker puts on their ``PYTHONPATH``, the run directory through ``AUTOTUNE_RUN``, and the request through
    ``AUTOTUNE_REQUEST``.
@@ -44,7 +41,6 @@ that the configuration could not be applied.
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The configuration under way, as engine and choices apply it, and whether what ran is what was asked for."""
+"""The configuration under way, applied by engine and choices, and the check of what ran."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .written import WrittenCode
 
 
 class AppliedConfiguration:
-    """Applies the configurations of a request, one after the other. ``engine`` is None where the script runs alone."""
+    """Applies the configurations of a request, one after the other; ``engine`` is None where the script runs alone."""
 
     def __init__(self, process: TrainingProcess) -> None:
         self._process = process
@@ -56,14 +56,11 @@ class AppliedConfiguration:
         return {} if self.engine is None else self.engine.recomputed()
 
     def batch_problem(self, observed: int | None, micro_batches: float) -> Fallback | None:
-        """Return whether batches had the size that was asked for, and steps as many of them.
-
-        The usual batch and the usual step count: an epoch's last may be smaller.
-        """
+        """Return how the usual batch or step differs from what was asked for; an epoch's last may be smaller."""
         return self.batch_size_problem(observed) or self.accumulation_problem(micro_batches)
 
     def batch_size_problem(self, observed: int | None) -> Fallback | None:
-        """Return whether batches had the size that was asked for."""
+        """Return how batches differ from the size that was asked for."""
         wanted = self._process.request.batch_size
         if wanted is None or observed is None or observed == wanted:
             return None
@@ -71,7 +68,7 @@ class AppliedConfiguration:
         return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
 
     def accumulation_problem(self, micro_batches: float) -> Fallback | None:
-        """Return whether steps had as many batches as were asked for."""
+        """Return how steps differ from the number of batches that was asked for."""
         accumulation = self._process.request.accumulation
         if accumulation is not None and micro_batches != accumulation:
             taken = f"{micro_batches:.3g} micro-batch{'' if micro_batches == 1 else 'es'}"

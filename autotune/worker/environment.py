@@ -28,10 +28,8 @@ _VARIABLES = (
 
 
 def describe_environment(device: int | None = None, *, trains_on_cpu: bool = False) -> Environment:
-    """Describe the device that the process trains on: CUDA where it was touched, else the CPU.
-
-    ``trains_on_cpu``: something has touched CUDA, such as an optimizer of torch 2.14, but the script trains elsewhere.
-    """
+    """Describe the device that the process trains on: CUDA where it was touched, unless it ``trains_on_cpu``."""
+    # An optimizer of torch 2.14 touches CUDA.
     cuda = uses_cuda() and not trains_on_cpu
     if cuda:
         properties = torch.cuda.get_device_properties(device)

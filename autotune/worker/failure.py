@@ -19,6 +19,7 @@ from .script import own_traceback
 # torch.OutOfMemoryError, and what is left of that one where a process that is gone is quoted.
 _OUT_OF_MEMORY = ("can't allocate memory", "out of memory", "_ALLOC_FAILED", "_ALLOCATION_FAILED")
 
+# Torch's words for memory that its allocator holds for no tensor (torch 2.11 to 2.15).
 _IDLE = re.compile(r"([\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")
 
 EXIT_ADVICE = "Its last lines say why; the script's own arguments go after `--`."
@@ -45,12 +46,13 @@ def failure_of(
     for one in _chain(error):
         line = _out_of_memory(one)
         if line is not None:
+            idle = _IDLE.search(str(one))
             return OutOfMemory(
                 cause=f"out of memory in {phase}: {line}",
                 advice="Larger plans, a smaller batch or a higher --memory-limit would fit.",
                 phase=phase,
                 limit_bytes=limit_bytes,
-                idle_bytes=_idle_bytes(one),
+                idle_bytes=None if idle is None else parse_bytes(idle[1]),
             )
     lost = _lost_loader_worker(error)
     return ScriptError(
@@ -61,10 +63,7 @@ def failure_of(
 
 
 def _told(error: BaseException) -> str:
-    """An exception in one line; its traceback has the others.
-
-    One that torch quotes from elsewhere by what was raised there, one without a word by where it was raised.
-    """
+    """Return an exception in one line: what torch quotes of it, its message, or where it was raised."""
     name, lines = type(error).__name__, [line.strip() for line in str(error).splitlines() if line.strip()]
     if quoted := _QUOTED.match(str(error)):
         raised = [line for line in lines[1:] if line.startswith(quoted["name"])] or lines[-1:]
@@ -76,7 +75,6 @@ def _told(error: BaseException) -> str:
 
 
 def _lost_loader_worker(error: BaseException) -> bool:
-    """Return whether a process that loads data is gone: torch says so, or the connection to it broke first."""
     if isinstance(error, RuntimeError) and str(error).startswith("DataLoader worker (pid"):
         return True
     files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
@@ -86,28 +84,21 @@ def _lost_loader_worker(error: BaseException) -> bool:
 
 
 def let_children_end() -> None:
-    """From here on the end of a child raises nothing: what ended the script is told without being interrupted.
-
-    A DataLoader's handler of SIGCHLD raises wherever the main thread is. The connection to a worker that died may have
-    broken before the signal comes, and what that raised is told then.
-    """
+    """Have the end of a child raise nothing from here on: a DataLoader's handler raises wherever the main thread is."""
     for _ in range(2):  # a signal that has come already is handled first, in `signal.signal`
         with contextlib.suppress(BaseException):
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
 def exit_words(status: object) -> str:
-    """Say how a script ended that gave this status to ``sys.exit``.
-
-    The status is a number, or a message, which is first of all for people.
-    """
+    """Say how a script ended that gave this status, a number or a message, to ``sys.exit``."""
     if isinstance(status, int):
         return f"the script exited with status {status}"
     return f"the script exited with the message {' '.join(str(status).split())[:300]!r}"
 
 
 def raised_by_compiler(error: BaseException) -> bool:
-    """Return whether torch's compiler raised it, and not what it compiled: something that its graphs cannot do."""
+    """Return whether torch's compiler raised it, and not what it compiled."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -115,7 +106,7 @@ def raised_by_compiler(error: BaseException) -> bool:
 
 
 def ends_with() -> BaseException | None:
-    """The exception that this process ends with, asked while it ends; None where it came to its own end.
+    """Return the exception that this process ends with, if any, asked while it ends.
 
     ``multiprocessing`` runs its finalizers while it unwinds, ``atexit`` comes after Python has shown the traceback.
     ``mp.spawn`` makes every exception ``SystemExit(1)``, and what was raised its context.
@@ -127,7 +118,7 @@ def ends_with() -> BaseException | None:
 
 
 def _advice(error: BaseException) -> str:
-    """Return what to do about an exception, where a run differs from what the user does by hand; else empty."""
+    """Return what to do where a run differs from what the user does by hand; else empty."""
     for one in _chain(error):
         if isinstance(one, EOFError) and "reading a line" in str(one):
             return "A run has no standard input, so `input()` finds nothing: let the script take it as an argument."
@@ -142,7 +133,6 @@ def _advice(error: BaseException) -> str:
 
 
 def _advice_on_setting(setting: Configuration | None) -> str:
-    """Return what to do about an exception of which nothing else is known."""
     if setting is None:
         return _BY_ITSELF
     ways = ["keep to sizes that it can take with --batch-sizes LOW:HIGH"] if setting.batch_size else []
@@ -168,14 +158,7 @@ def _out_of_memory(error: BaseException) -> str | None:
     return found
 
 
-def _idle_bytes(error: BaseException) -> int | None:
-    """Return what torch's message says of memory that its allocator holds for no tensor (torch 2.11 to 2.15)."""
-    found = _IDLE.search(str(error))
-    return None if found is None else parse_bytes(found[1])
-
-
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and those behind it, as a traceback shows them."""
     seen: set[int] = set()
     one: BaseException | None = error
     while one is not None and id(one) not in seen:

@@ -15,10 +15,9 @@ message is an object in JSON:
 
 When the controller's end is closed, the server ends, and with it (``PR_SET_PDEATHSIG``) the run.
 
-What a script sees in a forked process is what it sees in a fresh one, but for modules other than torch's that torch
-imports, which are in ``sys.modules`` already, ``/proc/self/cmdline``, and the order of sets of strings, which is the
-same in all runs of a server. With modules that were imported ahead (``preloading.py``, ``hidden.py``), it finds all of
-them as soon as it imports one of them.
+A script sees the same in a forked process as in a fresh one, with these exceptions: other modules that torch imports
+are in ``sys.modules`` already, ``/proc/self/cmdline``, and the order of sets of strings, which is the same in all runs
+of a server. Of modules that were imported ahead (``preloading.py``, ``hidden.py``), importing one brings all.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ _THREADS_END_S = 1.0
 
 
 def serve(descriptor: int) -> Hidden:
-    """Serve until the controller hangs up. Returns in each forked process, whose ``sys.argv`` names its run.
-
-    What it gives there keeps the modules that are imported from the script's sight.
-    """
+    """Serve until the controller hangs up; returns in each forked process, whose ``sys.argv`` names its run."""
     control = socket.socket(fileno=descriptor)
     reason = _import_torch()
     sys.stdout.flush()
@@ -83,7 +79,7 @@ def serve(descriptor: int) -> Hidden:
 
 
 def _import_torch() -> str:
-    """Import what a run imports when its script imports torch; gives the reason why nothing may be forked from here."""
+    """Import torch and the conductor; gives the reason why nothing may be forked from here."""
     try:
         os.close(os.pidfd_open(os.getpid()))
         _file_pages()
@@ -98,20 +94,18 @@ def _import_torch() -> str:
 
 
 def _import_ahead(preload: Preload, control: socket.socket) -> tuple[str, ...]:
-    """Import modules and say so; gives all that came with them. Ends where nothing may be forked any more."""
+    """Import modules and say so; gives all that came with them, and ends where nothing may be forked any more."""
     from .preloading import PreloadError
     from .preloading import preload as import_ahead
 
-    refused, others = None, tuple[str, ...]()
     try:
         others = import_ahead(preload, why_not_to_fork=_why_not_to_fork)
     except PreloadError as error:
-        refused = error
-    finally:
         sys.stdout.flush()
-    _tell(control, preloaded=str(refused or ""), module="" if refused is None else refused.module)
-    if refused is not None:
+        _tell(control, preloaded=str(error), module=error.module)
         sys.exit(0)
+    sys.stdout.flush()
+    _tell(control, preloaded="", module="")
     return others
 
 
@@ -147,7 +141,7 @@ def _rehearse(torch: Any, imported: str) -> str:
 
 
 def _become_run(order: dict[str, Any], pages: list[int]) -> None:
-    """Be what a fresh process of the run would be at this point, but for modules that are there."""
+    """Become what a fresh process of the run would be at this point, but for modules that are there."""
     os.setsid()
     name, value = order["mark"]
     os.environ[name] = value
@@ -167,10 +161,9 @@ def _become_run(order: dict[str, Any], pages: list[int]) -> None:
 
 
 def _file_pages() -> list[int]:
-    """Addresses of the pages of files (libraries, mostly) in this process's resident set.
+    """Return the addresses of the pages of files (libraries, mostly) in this process's resident set.
 
-    A fork leaves those of mappings that were never written to for the child to find again as it needs them. A fresh
-    process has them in its resident set, so a forked one has to touch them.
+    A fresh process has them in its resident set too. A fork drops some, so that the forked process has to touch them.
     """
     found: list[int] = []
     with Path("/proc/self/maps").open() as maps, Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
@@ -200,7 +193,7 @@ def _status(control: socket.socket, pid: int) -> int:
 
 
 def _receive(control: socket.socket) -> dict[str, Any]:
-    """The controller's next message; ends this process if there is none to come."""
+    """Return the controller's next message; ends this process if there is none to come."""
     try:
         data = control.recv(2**16)
     except ConnectionResetError:  # it has hung up without having read all

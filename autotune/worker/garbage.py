@@ -9,13 +9,13 @@ from contextlib import contextmanager
 
 import torch
 
-# Every so many trials all objects are looked at: what is put aside and becomes garbage raises peaks no longer.
+# After so many trials all objects are looked at again.
 _TRIALS = 8
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage meanwhile: torch's graphs are many objects, and each look goes through all of them."""
+    """Collect no garbage meanwhile: each collection would go through the many objects of torch's graphs."""
     collects = gc.isenabled()
     gc.disable()
     try:
@@ -26,12 +26,10 @@ def uncollected() -> Iterator[None]:
 
 
 class LongLived:
-    """The objects that are there before a run's second trial, which no look for garbage goes through after that.
+    """The objects that are there before a run's second trial, which garbage collection leaves out after that.
 
-    Most are torch's, or compiled graphs: going through them takes longer than a trial's step. What is put aside is
-    not found to be garbage until all is looked at again, though, some trials later. So the tensors that the script made
-    since its first step, and still has, are watched: where one outlives the next trial, it may be garbage, and
-    everything is looked at after each trial from then on.
+    Most are torch's, or compiled graphs: going through them takes longer than a trial's step. Where a tensor that the
+    script made after its first step outlives the next trial, it may be garbage: all objects are collected again.
     """
 
     def __init__(self) -> None:
@@ -41,11 +39,11 @@ class LongLived:
         self._trials = 0
 
     def first_step_done(self) -> None:
-        """Take note of the tensors that are there after a step: they are taken to last."""
+        """Note the tensors that are there after a step, which are taken to last."""
         self._lasting = frozenset(id(tensor) for tensor in _tensors())
 
     def trial_done(self) -> None:
-        """To be called at the end of each trial but the last, while the first one's graphs are current or kept."""
+        """Collect garbage at the end of each trial but the last, while the first one's graphs are current or kept."""
         if self._lasting is not None:
             gc.collect()
             self._watched = [weakref.ref(tensor) for tensor in _tensors() if id(tensor) not in self._lasting]

@@ -10,7 +10,7 @@ from ..errors import UsageError
 
 
 def check_module(model: Any, function: str) -> None:
-    """UsageError unless it is a module; ``function`` is the name of who takes it."""
+    """Raise a UsageError unless it is a module; ``function`` is the name of who takes it."""
     if isinstance(model, nn.Module):
         return
     is_class = isinstance(model, type)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 import importlib.abc
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,22 +21,20 @@ REPLACED_BY_TORCH = frozenset({("torch", "manual_seed")})
 class Hidden(importlib.abc.MetaPathFinder):
     """Keeps modules that were imported ahead out of ``sys.modules`` until somebody imports them.
 
-    So a script that has not imported torch does not find it there, and what is to happen at that moment does. Torch
-    is put back by itself; all others, the parts of torch among them that it does not import itself, at once as soon as
-    one of them is imported, since they refer to each other.
-
-    ``about_to_reveal`` is called with the name of one before they are put back, and may end the process.
-
-    Args:
-        preload: which they are, after torch.
-        others: the modules that came with them.
+    Torch is put back by itself. All others (also the parts of torch that it does not import itself) are put back
+    together, since they refer to each other: ``about_to_reveal`` is called first with the name of the one that is
+    imported, and may end the process. ``others`` came with the modules of ``preload``.
     """
 
     def __init__(self, preload: Preload = Preload(), others: Iterable[str] = ()) -> None:  # noqa: B008
         self.about_to_reveal: Callable[[str], None] = lambda _: None
         self._brings_torch = package_of(preload.modules[0]) if preload.brings_torch else ""
         kept = set(preload.before_torch)
-        self._others = {name: sys.modules[name] for name in others if _may_hide(name) and package_of(name) not in kept}
+        self._others = {
+            name: sys.modules[name]
+            for name in others
+            if (is_foreign(name) or package_of(name) == "torch") and package_of(name) not in kept
+        }
         self._members = [*_parts_in_sight(self._others), *_replaced_by_torch(self._others)]
         for one in self._members:
             one.hide()
@@ -50,16 +47,11 @@ class Hidden(importlib.abc.MetaPathFinder):
             del sys.modules[name]
         sys.meta_path.insert(0, self)
 
-    @property
-    def torch(self) -> ModuleType:
-        """Torch itself."""
-        return self._torch["torch"]
-
     def find_spec(self, fullname: str, path: Any = None, target: ModuleType | None = None) -> Any:
         """A hidden module's own spec; loading by it puts modules back."""
         del path, target
         if fullname == "torch" and self._torch:
-            return self._spec(self.torch, self._reveal_torch)
+            return self._spec(self._torch["torch"], self._reveal_torch)
         module = self._others.get(fullname)
         if module is None or not _is_loaded_by_itself(fullname, module):
             return None
@@ -106,7 +98,7 @@ class Hidden(importlib.abc.MetaPathFinder):
 
 @dataclasses.dataclass(frozen=True)
 class _Member:
-    """A member that a module in sight has only because others were imported, and its value before, None if absent."""
+    """A member that a module in sight has only because others were imported; ``before`` is None if it was absent."""
 
     module: ModuleType
     name: str
@@ -114,20 +106,18 @@ class _Member:
     before: object = None
 
     def hide(self) -> None:
-        """Have the module as it was before."""
         if self.before is None:
             delattr(self.module, self.name)
         else:
             setattr(self.module, self.name, self.before)
 
     def show(self) -> None:
-        """Have the module as it is after the import, unless the script has its own by then."""
+        # The script may have put a member of its own there.
         if vars(self.module).get(self.name) is self.before:
             setattr(self.module, self.name, self.value)
 
 
 def _parts_in_sight(hidden: Mapping[str, ModuleType]) -> Iterator[_Member]:
-    """Hidden modules as members of packages that are not hidden."""
     for name, module in hidden.items():
         parent, _, own = name.rpartition(".")
         package = None if parent in hidden else sys.modules.get(parent)
@@ -140,10 +130,6 @@ def _replaced_by_torch(hidden: Mapping[str, ModuleType]) -> Iterator[_Member]:
         value, original = (getattr(sys.modules[one], name) for one in (module, "torch.random"))
         if value is not original:
             yield _Member(sys.modules[module], name, value, original)
-
-
-def _may_hide(name: str) -> bool:
-    return is_foreign(name) or package_of(name) == "torch"
 
 
 def _is_loaded_by_itself(name: str, module: ModuleType) -> bool:

@@ -1,4 +1,4 @@
-"""Installed modules that a script imports before it trains: those that a fork server may import ahead of it.
+"""Watch of the installed modules that a script imports before it trains, which a fork server may import ahead of it.
 
 Standard library only: it is needed before the script has imported torch.
 """
@@ -20,10 +20,7 @@ _OWN = frozenset({"torch", "autotune", "_autotune", "_autotune_main", "__main__"
 
 
 class ImportWatch(importlib.abc.MetaPathFinder):
-    """Takes note of what the script imports, by name and in order; what that imports in turn is left out.
-
-    It is over with ``close``, or once the script has changed what an import may depend on.
-    """
+    """Notes what the script itself imports, until ``close`` or until it changes what an import may depend on."""
 
     def __init__(self) -> None:
         self._names: list[str] = []
@@ -52,18 +49,18 @@ class ImportWatch(importlib.abc.MetaPathFinder):
         self._names.append(fullname)
 
     def torch_begins(self) -> None:
-        """Torch is about to be imported: packages that are complete by now were imported without it."""
+        """Note the packages that were imported completely before torch."""
         packages = dict.fromkeys(package_of(name) for name in list(sys.modules) if is_foreign(name))
         self._before_torch = tuple(package for package in packages if not is_under_way(package))
         self._brings_torch = self._current if is_under_way(self._current) else ""
         self._names = [self._brings_torch] if self._brings_torch else []
 
     def torch_is_imported(self, change: Callable[[], str]) -> None:
-        """From here on ``change`` says what the script has changed since."""
+        """Go on after the import of torch; ``change`` says what the script has changed since."""
         self._change = change
 
     def close(self) -> None:
-        """Note nothing more: the script trains, or is no longer what it was."""
+        """Note nothing more."""
         self._is_open = False
         if self in sys.meta_path:
             sys.meta_path.remove(self)

@@ -1,8 +1,4 @@
-"""Writers of files in native code, of which no audit hook hears: they tell the keeper themselves.
-
-Each is wrapped when its module was imported. What it is called with stays the same; only the file that stands at the
-path is kept aside first.
-"""
+"""Wrappers of functions that write files in native code, of which no audit hook hears: they tell the keeper."""
 
 from __future__ import annotations
 
@@ -14,8 +10,7 @@ from typing import Any
 from ..files.keeper import replaced
 from .torch_import import when_imported
 
-# Class in the module (or none), function, and where the path is among the positional arguments, ``self`` included.
-# All of them empty the file that they open.
+# Class in the module (or none), function, and the position of the path, ``self`` included. All empty that file.
 _Writer = tuple[str, str, int]
 _TORCH: tuple[_Writer, ...] = (("_C.PyTorchFileWriter", "__init__", 1), ("_C.ScriptModule", "save", 1))
 _OTHERS: dict[str, _Writer] = {

@@ -1,4 +1,4 @@
-"""One model of somebody's own training loop under a bundle's configuration; nothing else of the process stays hooked.
+"""One model of a user's own training loop under a bundle's configuration.
 
 The model gets ``_compiled_call_impl``, which ``nn.Module.__call__`` looks at and which no deep copy, no pickle and no
 ``state_dict`` has. So the model stays the object that it is, and only its training calls go another way.
@@ -31,8 +31,7 @@ from .hooks.samples import tensors_of
 from .plans.layers import repeated_class
 from .registry import engine_named
 
-# What engines set in torch's configuration for the whole process when they compile a model, by the configuration's
-# module.
+# What engines set in torch's configuration for the whole process, by the configuration's module.
 _SET_BY_ENGINES = {
     "torch._dynamo.config": (
         "suppress_errors",
@@ -49,17 +48,8 @@ _ALLOW = f"{_AGAIN}; allow_stale=True applies what still fits"
 class PlannedModel:
     """Has a model's training calls run under a configuration until ``remove``.
 
-    At the end of the first backward it is judged whether what ran is what the configuration says. If not, the model is
-    left as it was, and that backward raises a BundleError: before an optimizer has stepped. Where the bundle may be
-    stale, what still fits is run instead, and ``note`` is told what that is. ``stale`` is what shows before a call.
-
-    Args:
-        model: the module that the training loop calls; wrappers that only add communication are seen through.
-        configuration: what to run.
-        note: called with what the user should know.
-        expected: what the bundle was made of.
-        batch_size: the micro-batch that the bundle's figures are from; None if nobody knows it.
-        allow_stale: whether the model and torch may be others than the bundle's.
+    If something else ran, the first backward raises a BundleError at its end, before an optimizer has stepped, and
+    leaves the model as it was. ``stale`` is what shows before a call.
 
     Raises:
         BundleError: the model cannot be run so, as is known without calling it.
@@ -67,13 +57,13 @@ class PlannedModel:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: nn.Module,  # the training loop calls it, or it is a wrapper that only adds communication
         configuration: Configuration,
-        note: Callable[[str], None],
+        note: Callable[[str], None],  # called with what the user should know
         *,
-        expected: Fingerprint,
-        batch_size: int | None = None,
-        allow_stale: bool = False,
+        expected: Fingerprint,  # of the script that the bundle is from
+        batch_size: int | None = None,  # the micro-batch that the bundle's figures are from
+        allow_stale: bool = False,  # run what still fits where the model or torch is another than the bundle's
     ) -> None:
         check_module(model, "autotune.apply")
         core = unwrap(model)
@@ -105,13 +95,15 @@ class PlannedModel:
         weakref.finalize(core, self.remove).atexit = False
 
     def _call(self, *arguments: Any, **keywords: Any) -> Any:
-        """Return what runs in the place of the model's own call."""
-        core = self._core()
+        core = self._model()
+        assert core is not None
         if not _is_training_call(core):
             return core._call_impl(*arguments, **keywords)
         again = torch._C._current_graph_task_id() != -1  # the loop's own checkpoint runs it again in a backward
         if not again and not self._is_judged and self._called and not self._backward_seen:
-            self._judge_if_unseen()
+            # No backward through what the model gave was seen: it gave an object of its own, say.
+            self._backward_seen = True
+            self.judge()
         if not again and not self._called:
             self._compare_batch(arguments, keywords)
         if self._engine is not None and not again:
@@ -136,11 +128,6 @@ class PlannedModel:
 
             reset_code(code)
             self._compiled = None
-
-    def _core(self) -> nn.Module:
-        core = self._model()
-        assert core is not None, "it is being called, or judged after a call"
-        return core
 
     def _planned_call(self, core: nn.Module) -> Callable[..., Any]:
         if self._engine is None:
@@ -170,8 +157,6 @@ class PlannedModel:
         inner._compiled_call_impl = PlannedCall(call)
         self._planned.append(reference)
 
-    # -- judging
-
     def _await_backward(self, result: Any) -> None:
         # A backward that was seen and did not come to the judgement has raised, and the loop has gone on.
         self._called, self._backward_seen = True, False
@@ -193,13 +178,8 @@ class PlannedModel:
             # Runs when the whole backward is done; what it raises comes out of `backward()`.
             torch.autograd.Variable._execution_engine.queue_callback(self.judge)
 
-    def _judge_if_unseen(self) -> None:
-        """No backward through what the model gave was seen: it gave an object of its own, say."""
-        self._backward_seen = True
-        self.judge()
-
     def judge(self) -> None:
-        """Raise a BundleError if what ran is not the configuration; the model is left as it was then."""
+        """Raise a BundleError and remove the configuration if something else ran."""
         core = self._model()
         if self._is_removed or self._is_judged or core is None:
             return
@@ -228,7 +208,6 @@ class PlannedModel:
         return list(mismatches(self._expected, found, engine=self._configuration.engine))
 
     def _compare_batch(self, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-        """Say that the first batch has another size; the loop may have its reasons, an epoch's last batch say."""
         shapes = [tuple(tensor.shape) for tensor in tensors_of((arguments, keywords)) if tensor.dim()]
         if self._batch_size and shapes and not any(self._batch_size in shape[:2] for shape in shapes):
             self._note(
@@ -255,10 +234,8 @@ class PlannedModel:
         cause = f"{self._name} cannot run under engine {engine!r}: {type(error).__name__}: {error}"[:500]
         return BundleError(cause, hint=_AGAIN)
 
-    # -- what the user may do
-
     def optimizer(self, optimizer: torch.optim.Optimizer) -> None:
-        """Give an optimizer what the configuration says of optimizers, right before it steps, until ``remove``."""
+        """Prepare an optimizer by the configuration before each of its steps, until ``remove``."""
         steps = itertools.count()
 
         def judge_step(*_: Any) -> None:
@@ -274,7 +251,7 @@ class PlannedModel:
         self._optimizer_hooks += [before, judging]
 
     def remove(self) -> None:
-        """Have the model run as before; backwards of forwards that are under way still find what these saved."""
+        """Have the model run as before; backwards that are under way still find what their forwards saved."""
         if self._is_removed:
             return
         self._is_removed = True
@@ -312,7 +289,7 @@ def _check_model(model: nn.Module, core: nn.Module) -> None:
 
 
 def _is_training_call(module: nn.Module) -> bool:
-    """Return whether a call of the module is one that plans are for; not while something else compiles or traces it."""
+    """Return whether plans are for a call of the module; not while something else compiles or traces it."""
     if torch.compiler.is_compiling() or torch._C._is_tracing():
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
@@ -321,14 +298,14 @@ def _is_training_call(module: nn.Module) -> bool:
 
 
 class _Settings:
-    """The settings of torch that engines change, as they were before the first model got an engine in this process."""
+    """The settings of torch as they were before the first model got an engine, which changes them."""
 
     def __init__(self) -> None:
         self._users = 0
         self._before: dict[tuple[str, str], Any] = {}
 
     def take(self) -> None:
-        """A model gets an engine."""
+        """Keep the settings for a model that gets an engine."""
         self._users += 1
         if self._users == 1:
             for name, keys in _SET_BY_ENGINES.items():
@@ -336,7 +313,7 @@ class _Settings:
                 self._before |= {(name, key): getattr(module, key) for key in keys if hasattr(module, key)}
 
     def give_back(self) -> None:
-        """A model's engine is gone; with the last of them all is as it was."""
+        """Let go of a model's engine, and restore the settings with the last one."""
         self._users -= 1
         if self._users == 0:
             for (name, key), value in self._before.items():

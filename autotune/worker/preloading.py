@@ -1,8 +1,4 @@
-"""Modules imported ahead of a script in a fork server: what their import does beside.
-
-A module may be imported ahead only if nobody could tell afterwards when it was imported. ``_Traces`` looks at what a
-process has besides modules, before the first and after each.
-"""
+"""Import of modules ahead of a script in a fork server, where nobody could tell afterwards when they were imported."""
 
 from __future__ import annotations
 
@@ -10,7 +6,6 @@ import contextlib
 import ctypes
 import functools
 import importlib
-import importlib.abc
 import os
 import random
 import signal
@@ -24,7 +19,7 @@ from .hidden import REPLACED_BY_TORCH
 from .native_writers import watch_native_writers
 from .surroundings import Surroundings
 
-# What the worker replaces in torch by another function, so that nobody may have the original.
+# Functions of torch that the worker replaces for a run.
 _REPLACED = (("torch", "compile"), ("torch.autograd", "backward"))
 # Where scripts put functions of their own in the place of torch's.
 _PATCHED = (
@@ -45,14 +40,10 @@ _ASKS_NVML = ("_raw_device_count_nvml", "_raw_device_uuid_nvml")
 
 
 def preload(wanted: Preload, *, why_not_to_fork: Callable[[str], str] = lambda _: "") -> tuple[str, ...]:
-    """Import modules after torch; gives all that came with them.
-
-    Args:
-        wanted: which modules.
-        why_not_to_fork: is asked after each, with its name.
+    """Import modules after torch; gives all that came with them. ``why_not_to_fork`` is asked after each, by its name.
 
     Raises:
-        PreloadError: something else than modules has come of one of them, and what. All before it left nothing else.
+        PreloadError: one of them has left something else than modules; those before it have not.
     """
     watch_native_writers()  # what copies a writer's name has to copy the wrapped one's
     known = set(sys.modules)
@@ -84,8 +75,7 @@ def preload(wanted: Preload, *, why_not_to_fork: Callable[[str], str] = lambda _
 def _counting_gpus_by_nvml() -> Iterator[None]:
     """Have ``torch.cuda.is_available`` ask NVML: libraries ask as they are imported, and CUDA could not be forked then.
 
-    The answer is the same where NVML has one; where not, torch asks CUDA all the same, and nothing is forked. Torch
-    leaves NVML open, which has files of the GPUs open as long: so each answer is followed by closing it.
+    Without NVML torch asks CUDA, and nothing is forked. NVML is closed again, as it has files of the GPUs open.
     """
     cuda: Any = sys.modules["torch.cuda"]
     asks = {name: getattr(cuda, name) for name in _ASKS_NVML if hasattr(cuda, name)}
@@ -118,7 +108,7 @@ def _closing_nvml(ask: Callable[[], Any]) -> Callable[[], Any]:
 
 
 class PreloadError(Exception):
-    """A ``module`` cannot be imported ahead, and why."""
+    """A ``module`` that cannot be imported ahead."""
 
     def __init__(self, module: str, why: str) -> None:
         super().__init__(why)
@@ -126,10 +116,7 @@ class PreloadError(Exception):
 
 
 class TorchState:
-    """The settings of torch that a script may have changed, and the functions that it may have replaced.
-
-    An import may depend on both.
-    """
+    """The settings of torch that a script may have changed and its functions: an import may depend on both."""
 
     def __init__(self) -> None:
         self._state = self._now()
@@ -167,8 +154,6 @@ def _functions(name: str) -> dict[str, int]:
 
 
 class _Traces:
-    """The traces that an import may leave behind beside modules."""
-
     def __init__(self) -> None:
         self._surroundings = Surroundings()
         self._torch_state = TorchState()
@@ -221,7 +206,7 @@ class _Arguments(list[str]):
 
 
 class _Originals:
-    """Functions of torch that the worker replaces later: nobody may call them by then, or keep them."""
+    """Functions of torch that the worker replaces later: no module may call or keep them before."""
 
     def __enter__(self) -> Self:
         self._called = ""
@@ -242,10 +227,7 @@ class _Originals:
                 rules[original] = rules.pop(self._stand_ins[place])
 
     def use(self, names: Iterable[str]) -> str:
-        """Say how modules use a function that is replaced; empty if none does.
-
-        Either a module has called the function, or the one named has it under a name of its own.
-        """
+        """Say how modules call or keep a function that is replaced; empty if none does."""
         if self._called:
             return f"a module calls {self._called} while it is imported"
         kept = {id(one) for one in self._stand_ins.values()}

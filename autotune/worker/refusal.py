@@ -1,8 +1,7 @@
-"""A launch that is refused says so once, however many of its processes see it, and its first process knows.
+"""Refusal of a launch, which is told once, however many of its processes see it.
 
-Processes that the script starts share a file in memory with the first one, which is gone when that is: a launch leaves
-nothing on a disk. Where a launcher has started several launches, each knows of itself alone; then the first on its
-machine speaks, and the others wait to be ended by the launcher, for a while.
+Processes that the script starts share a file in memory with the first one. Of several launches that a launcher has
+started on a machine, the first speaks; the others wait for the launcher to end them.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _PATIENCE_S = 5.0
 
 
 def share_refusal() -> None:
-    """Let processes that are started from here on share what this launch has said."""
+    """Let processes that are started from here on share what this launch has told."""
     try:
         descriptor = os.memfd_create("autotune-refusal")
     except OSError:
@@ -39,7 +38,7 @@ def tell_refusal(text: str) -> None:
 
 
 def note_once(text: str) -> None:
-    """Write a note of the launch itself to standard error; of several launches on a machine, the first does."""
+    """Write a note to standard error, in the first of several launches on a machine."""
     if _is_first_launch():
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -55,19 +54,16 @@ def was_refused() -> bool:
 
 
 def _claim() -> bool:
-    """Return whether this process is the first of the launch to tell; each is where they cannot share."""
+    """Return whether this process is the first of the launch to tell, or cannot know."""
     path = os.environ.get(_VARIABLE)
     if path is None:
         return True
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            if os.fstat(descriptor).st_size:
+        with Path(path).open("r+b", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_size:
                 return False
-            os.write(descriptor, b"refused")
-        finally:
-            os.close(descriptor)
+            file.write(b"refused")
     except OSError:
         return True
     return True

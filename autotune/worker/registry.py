@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..records.run import Request
 from .describing.description import Baseline, Description
@@ -17,9 +16,7 @@ from .engines.port import Engine
 from .hooks.hooked_script import HookedScript
 from .process import TrainingProcess
 
-_ENGINES: dict[
-    str, tuple[type[Engine], Callable[[TrainingProcess, HookedScript, Any, Baseline, RootInputs], Description]]
-] = {
+_ENGINES: dict[str, tuple[type[Engine], Callable[..., Description]]] = {
     AotEngine.name: (AotEngine, GraphDescription),
     InductorEngine.name: (InductorEngine, GraphDescription),
     OrtModuleEngine.name: (OrtModuleEngine, OrtModuleDescription),
@@ -27,7 +24,7 @@ _ENGINES: dict[
 
 
 def engine_of(request: Request) -> Engine | None:
-    """The one engine that a run may need beside the plain script, or None."""
+    """Return the one engine that a run may need beside the plain script, or None."""
     described = {request.describe_engine} if request.mode == "discover" else set()
     names = described | {configuration.engine for configuration in request.configurations} - {"eager"}
     assert len(names) <= 1, f"a run has one engine, not {names}"
@@ -38,7 +35,7 @@ def engine_of(request: Request) -> Engine | None:
 
 
 def engine_named(name: str) -> Engine | None:
-    """A new engine of that name, or None for the one that leaves the model alone."""
+    """Return a new engine of that name, or None for ``eager``."""
     return None if name == "eager" else _ENGINES[name][0]()
 
 

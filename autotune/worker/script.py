@@ -1,4 +1,4 @@
-"""Be ``python train.py arguments``, or ``python -m package.train arguments``, faithfully.
+"""Run a script as ``python train.py arguments`` or ``python -m package.train arguments`` would.
 
 Model: coverage.py's ``execfile``. Differences to plain Python that remain: ``sys.flags.safe_path`` is set, and
 ``sys.orig_argv`` shows the worker.
@@ -19,7 +19,7 @@ from types import ModuleType, TracebackType
 
 
 def run_script(path: str, arguments: tuple[str, ...]) -> None:
-    """Run the script at an absolute path as ``__main__``; what it raises, ``SystemExit`` included, is raised here."""
+    """Run the script at an absolute path as ``__main__``; raises what it raises, ``SystemExit`` included."""
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(os.path.realpath(path)))  # noqa: PTH120
     main = _fresh_main()
@@ -33,10 +33,7 @@ def run_script(path: str, arguments: tuple[str, ...]) -> None:
 
 
 def run_module(name: str, path: str, arguments: tuple[str, ...]) -> None:
-    """Run a module as ``__main__``, or the ``__main__`` of a package; what it raises is raised here.
-
-    ``path`` is the absolute path of the file that the controller found for its name.
-    """
+    """Run a module, or the ``__main__`` of a package, as ``__main__``; the controller found it at ``path``."""
     # What `python -m` shows to the packages around the module, which are imported while it is looked for.
     sys.argv = ["-m", *arguments]
     sys.path.insert(0, _module_folder(name, path))
@@ -57,10 +54,7 @@ def run_module(name: str, path: str, arguments: tuple[str, ...]) -> None:
 
 
 def _module_folder(name: str, path: str) -> str:
-    """Return what ``python -m`` puts first on ``sys.path``: the folder it is started in.
-
-    A run may be started in a folder of its own, away from the module: then it is the folder that the module is in.
-    """
+    """Return the folder that ``python -m`` would put first on ``sys.path``; a run may be started in another one."""
     inner = name.removesuffix(".__main__").split(".")
     inner += ["__main__"] if os.path.basename(path) == "__main__.py" else []  # noqa: PTH119
     folder = os.path.abspath(os.path.join(path, *[".."] * len(inner)))  # noqa: PTH100, PTH118
@@ -96,10 +90,7 @@ def hide_worker(error: BaseException) -> BaseException:
 
 
 def _trimmed(frames: TracebackType | None, *, keep_last: bool) -> TracebackType | None:
-    """Leave out autotune's frames: around the script, and where a hook called on or was interrupted by a signal.
-
-    A frame of autotune that raised stays.
-    """
+    """Leave out autotune's frames, around the script or in hooks, but for one that raised."""
     here = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120
     kept = []
     frame = frames

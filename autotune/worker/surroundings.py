@@ -1,7 +1,7 @@
 """Conditions that the import of torch depends on, and what a script has changed of them before it imports torch.
 
-A run may be forked from a process that has imported torch only on one condition: the import would have come to the
-same in the script's own process. Standard library only: it is needed before the script has imported torch.
+A run may be forked from a process that has imported torch if the script's own import would have come to the same.
+Standard library only: it is needed before the script has imported torch.
 """
 
 from __future__ import annotations
@@ -36,22 +36,21 @@ class Surroundings:
 
     def change(self) -> str:
         """Return what differs by now and may make the import of torch come to something else; empty if nothing does."""
-        return (
-            self._changed_variable()
-            or self._changed_import()
-            or self._shadowed_module()
-            or self._loaded_library()
-            or (
-                "the script chooses its processors before it imports torch"
-                if os.sched_getaffinity(0) != self._processors
-                else ""
-            )
-        )
+        if changed := [name for name in self._variables_changed() if not name.startswith(_OTHERS)]:
+            return f"the script sets {', '.join(changed)} before it imports torch"
+        if not self._finds_alike():
+            return "the script changes how modules are found before it imports torch"
+        if shadowed := self._shadowed_module():
+            return shadowed
+        if loaded := sorted(path for path in _libraries() if path not in self._libraries):
+            return f"the script loads {loaded[0]} before it imports torch"
+        if os.sched_getaffinity(0) != self._processors:
+            return "the script chooses its processors before it imports torch"
+        return ""
 
     def any_change(self) -> str:
-        """Return what differs by now and may make the import of whatever module come to something else."""
-        changed = self._variables_changed()
-        if changed:
+        """Return what differs by now and may make the import of any module come to something else."""
+        if changed := self._variables_changed():
             return f"the script sets {', '.join(changed)}"
         if not self._finds_alike() or sys.path != self._path:
             return "the script changes how modules are found"
@@ -63,18 +62,11 @@ class Surroundings:
         names = sorted(self._variables.keys() | os.environ.keys())
         return [name for name in names if self._variables.get(name) != os.environ.get(name)]
 
-    def _changed_variable(self) -> str:
-        changed = [name for name in self._variables_changed() if not name.startswith(_OTHERS)]
-        return f"the script sets {', '.join(changed)} before it imports torch" if changed else ""
-
     def _finds_alike(self) -> bool:
         # The script's folder goes to the front, where it may be already.
         kept = [entry for entry in dict.fromkeys(sys.path) if entry in self._path]
         path = [*dict.fromkeys(self._path)]
         return builtins.__import__ is self._import and _finders() == self._finders and kept == path
-
-    def _changed_import(self) -> str:
-        return "" if self._finds_alike() else "the script changes how modules are found before it imports torch"
 
     def _shadowed_module(self) -> str:
         """Say which module of the script hides one that torch, or what torch needs, may import; empty if none does."""
@@ -85,23 +77,16 @@ class Surroundings:
                     return f"{name} in {entry} stands before an installed module"
         return ""
 
-    def _loaded_library(self) -> str:
-        loaded = sorted(path for path in _libraries() if path not in self._libraries)
-        return f"the script loads {loaded[0]} before it imports torch" if loaded else ""
-
 
 def _finders() -> list[object]:
-    """Those that are asked before Python's own for files; what comes later finds nothing that is installed."""
+    """Return the finders up to Python's own for files; those behind it find nothing that is installed."""
     mine = [finder for finder in sys.meta_path if not type(finder).__module__.startswith("_autotune.")]
     end = mine.index(importlib.machinery.PathFinder) + 1 if importlib.machinery.PathFinder in mine else len(mine)
     return [*mine[:end], *sys.path_hooks]
 
 
 def _modules_in(folder: str) -> list[str]:
-    """List the modules and packages that can be imported from a folder; empty where the folder cannot be read.
-
-    A folder may have very many files, and folders inside that nobody may look into.
-    """
+    """List the modules and packages that can be imported from a folder; empty where the folder cannot be read."""
     suffixes = tuple(importlib.machinery.all_suffixes())
     try:
         with os.scandir(folder or os.curdir) as entries:

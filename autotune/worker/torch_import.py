@@ -34,13 +34,13 @@ def when_imported(
 
 
 def modules_appeared() -> None:
-    """Do what is still to be done for modules that were put into ``sys.modules``, and not imported."""
+    """Act for modules that were put into ``sys.modules`` without an import."""
     for finder in [one for one in sys.meta_path if isinstance(one, _Finder)]:
         finder.look()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Stays until the module was imported: libraries look for torch's spec, to see whether it is there, long before."""
+    """Stays until the module was imported: libraries look for torch's spec long before."""
 
     def __init__(self, action: Callable[[], None], name: str, before: Callable[[], None]) -> None:
         self._action = action

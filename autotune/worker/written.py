@@ -1,8 +1,7 @@
-"""A file that was exported, applied to the script as its user would: code for the model, or a library's arguments.
+"""Application of an exported file to the script: code for the model, or a library's arguments.
 
-The file's ``apply`` is called with each root before its first training call. Its ``ARGUMENTS`` are set where
-transformers' ``TrainingArguments`` are made, over what the script says. Torch is not imported here: the library may be
-in the middle of its own import of it.
+The file's ``apply`` is called with each root before its first training call. Its ``ARGUMENTS`` are set over the
+script's in transformers' ``TrainingArguments``. Torch is not imported here: the library may be importing it.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class WrittenCode:
         self._error = ""
 
     def before_call(self, root: nn.Module) -> None:
-        """A root is about to be called in training."""
+        """Apply the file to a root that is about to be called in training."""
         if not _path or id(root) in self._seen:
             return
         self._seen.add(id(root))
