@@ -14,6 +14,13 @@ def uses_cuda() -> bool:
     return torch.cuda.is_initialized()
 
 
+def now_s() -> float:
+    """Wait until the device has done its work, and return the seconds of ``time.perf_counter``."""
+    if uses_cuda():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 def cuda_device(tensors: Iterable[torch.Tensor]) -> int | None:
     """The CUDA index of the first of the tensors that is on such a device; None if none is."""
     return next((tensor.device.index for tensor in tensors if tensor.is_cuda), None)

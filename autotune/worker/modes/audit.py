@@ -6,7 +6,6 @@ import gc
 import itertools
 import os
 import sys
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -81,7 +80,7 @@ class AuditMode(MeasureMode):
             return
         self._steps_left -= 1
         if not self._steps_left:
-            self._step_s = (_now_s() - self._began_s) / self._steps
+            self._step_s = (now_s() - self._began_s) / self._steps
             self._go_on()
 
     def trial_done(self) -> None:
@@ -139,7 +138,7 @@ class AuditMode(MeasureMode):
         if not self._steps:
             self._write()
             self._process.end()
-        self._began_s = _now_s()
+        self._began_s = now_s()
 
     @property
     def _device(self) -> str:
