@@ -48,11 +48,11 @@ from .tuning.checks import (
     smaller_to_describe,
 )
 from .tuning.context import Context, Snapshot, devices_of, memory_of, proof_request, run_first, unused
+from .tuning.exporting import TakenHome, TakingHome
 from .tuning.finals import Finals
 from .tuning.gating import Entrant, Sitting
 from .tuning.proving import prove
 from .tuning.stopwatch import Stopwatch
-from .tuning.taking_home import TakenHome, TakingHome
 from .tuning.trials import Trials, open_search
 from .tuning.watcher import Watcher
 from .verdict.feasible import is_feasible

@@ -39,8 +39,8 @@ def launcher_of(
         yield make_launcher(spec, runs)
         return
     check_platform()
+    from ..launch.archive import pack
     from ..launch.node import Terms
-    from ..launch.parcel import pack
     from ..launch.ray import LOCAL, RayLauncher, connect
 
     # A cluster of this machine alone sees the folder as it is.
@@ -52,13 +52,13 @@ def launcher_of(
             hint="run from the folder that holds it; or, where all nodes have both under the same paths, "
             "--cluster-files shared",
         )
-    parcel = pack(folder) if files == "send" else None
+    archive = pack(folder) if files == "send" else None
     ray = connect(address)
     try:
         terms = Terms(
             python="" if spec.python == find_interpreter(None) else spec.python,
             working_directory=str(folder),
-            parcel=parcel,
+            archive=archive,
             gpus=int(ray.cluster_resources().get("GPU", 0) >= 1) if gpus is None else gpus,
             start_timeout_s=spec.start_timeout_s,
             trial_timeout_s=spec.trial_timeout_s,

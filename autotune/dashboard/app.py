@@ -22,9 +22,9 @@ from ..report.answer import headline
 from ..report.gates import draw_gates, gate_table
 from ..report.page import page_values, read_asset, render_html, templates
 from ..store.database import Store
+from .access import put_door
 from .comparing import beside, compared_sentences
-from .door import put_door
-from .seen import Reports, Seen, log_files, read_end
+from .reports import Reports, Seen, log_files, read_end
 
 _ASSETS = {
     "report.css": "text/css",

@@ -24,7 +24,7 @@ import psutil
 
 from ..records.codec import to_json
 from ..records.facts import Preload
-from .family import MARK_VARIABLE, Guard
+from .process_tree import MARK_VARIABLE, Guard
 
 _LOOK_S = 0.025
 _ANSWER_S = 10.0
@@ -79,7 +79,7 @@ class ForkServer:
             self._control.close()
             raise
         except BaseException:
-            self._guard.fire()  # as in ``Family``
+            self._guard.fire()  # as in ``ProcessTree``
             raise
 
     def await_ready(self, cancel: threading.Event, *, timeout_s: float) -> bool:

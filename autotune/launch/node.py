@@ -28,7 +28,7 @@ from ..files.changes import Changes
 from ..files.shelf import Shelf
 from ..machine.interpreter import check_worker_python
 from ..records.run import Request
-from .parcel import unpack
+from .archive import unpack
 from .port import Event, RunResult
 from .process import ProcessLauncher
 
@@ -55,7 +55,7 @@ class Terms:
 
     python: str
     working_directory: str
-    parcel: bytes | None
+    archive: bytes | None
     gpus: int
     start_timeout_s: float
     trial_timeout_s: float
@@ -112,10 +112,10 @@ class Post:
         self._folder.mkdir(mode=0o700)
         self._terms = terms
         self._at = Path(terms.working_directory)
-        if terms.parcel is not None:
+        if terms.archive is not None:
             self._at = self._folder / "files"
             self._at.mkdir()
-            unpack(terms.parcel, self._at)
+            unpack(terms.archive, self._at)
         # A shelf takes what is beside it to be autotune's own, so the copy of the user's files is one folder up.
         self._launcher = ProcessLauncher(
             python=terms.python or sys.executable,
@@ -193,7 +193,7 @@ class Post:
         if request.mode != "verify":
             self._forget_directories()
         # In a copy that was sent nothing is the user's.
-        changes = Changes() if self._terms.parcel is not None else self._launcher.changes
+        changes = Changes() if self._terms.archive is not None else self._launcher.changes
         self._say(Left(result, error, files, changes))
 
     def _say(self, message: Event | Left) -> None:
@@ -203,7 +203,7 @@ class Post:
 
     def _here(self, path: str) -> str:
         """Return a path of the controller's as it is on this node."""
-        if self._terms.parcel is None:
+        if self._terms.archive is None:
             return path
         return str(self._at / Path(path).relative_to(self._terms.working_directory))
 

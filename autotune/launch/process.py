@@ -27,9 +27,9 @@ from ..records.outcome import Measured
 from ..records.run import Request
 from .caches import CompileCaches
 from .ending import Ending, Patience
-from .family import MARK_VARIABLE, Family, Spawned
 from .fork_server import ForkServer, ForkServerError, ForkServers, PreloadError
 from .port import Event, RunResult
+from .process_tree import MARK_VARIABLE, ProcessTree, Spawned
 from .supervise import Supervision
 
 # So that runs which are compared can be equal: sets of strings in one order, cuBLAS with a workspace of its own.
@@ -208,10 +208,10 @@ class ProcessLauncher:
     ) -> _Watched:
         """Start a run, forked where that may be, and watch it until no process of it is left."""
 
-        def watch(family: Family, *notes: str) -> _Watched:
-            supervision = supervise(family, request, notes=notes)
+        def watch(process_tree: ProcessTree, *notes: str) -> _Watched:
+            supervision = supervise(process_tree, request, notes=notes)
             ending = supervision.watch(cancel)
-            return _Watched(supervision, ending, family.kill())
+            return _Watched(supervision, ending, process_tree.kill())
 
         notes: tuple[str, ...] = ()
         if request.may_fork and not self._fork_refusal:
@@ -221,10 +221,10 @@ class ProcessLauncher:
             notes = tuple(filter(None, [self._fork_refusal]))
         else:
             self._servers.close()  # what runs in a fresh process has the machine to itself
-        with self._start(directory, variables) as family:
+        with self._start(directory, variables) as process_tree:
             if request.mode == "discover" and ENGINES[request.describe_engine].forks:
                 self._servers.prepare(variables)  # for the runs after it; both import torch now, before any step
-            return watch(family, *notes)
+            return watch(process_tree, *notes)
 
     def _run_forked(
         self,
@@ -248,12 +248,14 @@ class ProcessLauncher:
                 return None
             start = partial(server.fork, directory)
             after_death = self._after_death()
-            with Family(start, server_mark=server.mark, server_pid=server.pid, after_death=after_death) as family:
+            with ProcessTree(
+                start, server_mark=server.mark, server_pid=server.pid, after_death=after_death
+            ) as process_tree:
                 notes = tuple(filter(None, [self._preload_refusal]))
-                watched = dataclasses.replace(watch(family, *notes), is_forked=True)
+                watched = dataclasses.replace(watch(process_tree, *notes), is_forked=True)
             if refusal.exists():
                 self._fork_refusal = f"{_AFRESH}: {refusal.read_text(encoding='utf-8')}"
-            elif family.main.is_lost:
+            elif process_tree.main.is_lost:
                 self._fork_refusal = f"{_AFRESH}: the fork server ended during a run"
             else:
                 is_good = True
@@ -292,7 +294,7 @@ class ProcessLauncher:
             return ()
         return (sys.executable, "-I", "-c", _PUT_BACK, str(_PACKAGES), str(self._shelf.folder))
 
-    def _start(self, directory: Path, variables: Mapping[str, str]) -> Family:
+    def _start(self, directory: Path, variables: Mapping[str, str]) -> ProcessTree:
         command = worker_command(self._python, directory, worker=self._worker)
 
         def start(token: str) -> Spawned:
@@ -300,7 +302,7 @@ class ProcessLauncher:
             return Spawned(command, directory=directory, working_directory=self._working_directory, variables=marked)
 
         with writing_to(directory):
-            return Family(start, after_death=self._after_death())
+            return ProcessTree(start, after_death=self._after_death())
 
 
 def _imported_ahead(modules: Sequence[str]) -> str:

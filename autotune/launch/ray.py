@@ -27,10 +27,10 @@ from ..files.changes import Changes
 from ..records.environment import Environment, device_differences
 from ..records.outcome import Died
 from ..records.run import Request
+from .cluster_results import ClusterResults
 from .node import Left, Post, Terms
 from .port import Event, RunResult
 from .process import new_folder, writing_to
-from .told import Told
 
 LOCAL = "ray"
 """The address that stands for a cluster of this machine alone, which is started and ended with the study."""
@@ -147,36 +147,38 @@ class RayLauncher:
         directory = new_folder(self._root, directory)
         if request.may_fork and not request.server:  # rounds of a final stay on one node
             self._give_way(device)
-        told = Told(request, on_event, self._check_kind)
+        results = ClusterResults(request, on_event, self._check_kind)
         lost = None
         for _ in range(_ATTEMPTS):
             try:
-                return told.conclude(self._run_once(told, device, cancel, directory), directory)
+                return results.conclude(self._run_once(results, device, cancel, directory), directory)
             except _LostError as error:
                 lost = error
-            if cancel.is_set() or told.is_complete:
-                return told.conclude(None, directory)
+            if cancel.is_set() or results.is_complete:
+                return results.conclude(None, directory)
             if request.verifying.references:
                 failure = Died("the node was lost that has the runs to compare this one with", phase="start")
-                return RunResult(told.outcomes, None, None, directory, failure)
+                return RunResult(results.outcomes, None, None, directory, failure)
         raise RunError(
             f"the node of a run was lost, and then the one that it was run on again: {lost}",
             hint="where a setting takes nodes down, a lower --memory-limit keeps it away; `autotune resume` goes on",
         )
 
-    def _run_once(self, told: Told, device: int | None, cancel: threading.Event, directory: Path) -> Left | None:
+    def _run_once(
+        self, results: ClusterResults, device: int | None, cancel: threading.Event, directory: Path
+    ) -> Left | None:
         """Run what has no outcome yet; None if it was cancelled before it began."""
         post = self._post(device, cancel)
         if post is None:
             return None
-        request = told.rest()
+        request = results.rest()
         ends_in_s = None if request.ends_at is None else request.ends_at - time.monotonic()
         try:
             if any(self._homes.get(one) is not post for one in request.verifying.references):
                 raise _LostError("its runs are gone with it")
             self._get(self._ask(post.begin, request, str(directory), ends_in_s), _SILENT_S)
             self._homes[str(directory)] = post
-            left = self._follow(post, told, cancel)
+            left = self._follow(post, results, cancel)
         except BaseException:
             self._dismiss(device)
             raise
@@ -187,7 +189,7 @@ class RayLauncher:
                 (directory / Path(name).name).write_bytes(content)
         return left
 
-    def _follow(self, post: Any, told: Told, cancel: threading.Event) -> Left:
+    def _follow(self, post: Any, results: ClusterResults, cancel: threading.Event) -> Left:
         """Poll until the run's last message; a node that says nothing for long is lost, whatever Ray makes of it."""
         is_cancelled = False
         while True:
@@ -205,7 +207,7 @@ class RayLauncher:
             for message in self._get(answer, _SILENT_S):
                 if isinstance(message, Left):
                     return message
-                told.tell(message)
+                results.tell(message)
 
     def _give_way(self, device: int | None) -> None:
         """Let a study that waits for a node have this one, once it was held for long.

@@ -21,10 +21,10 @@ from ..records.progress import Progress
 from ..records.run import DescriptionPace, Request, Result
 from ..records.units import format_share
 from .ending import Ending, Patience, failure_of
-from .family import Family
-from .ledger import Ledger
 from .logs import log_tail
 from .port import Event, RunResult
+from .process_tree import ProcessTree
+from .result_log import ResultLog
 from .watch import Deadlines, ResultsFile, read_progress
 
 _SHORT = "the meter saw less on the GPU than torch reserved, whose peaks were short or not all at once"
@@ -152,7 +152,7 @@ class Supervision:
 
     def __init__(
         self,
-        family: Family,
+        process_tree: ProcessTree,
         request: Request,
         *,
         directory: Path,
@@ -163,7 +163,7 @@ class Supervision:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._family = family
+        self._process_tree = process_tree
         self._request = request
         self._directory = directory
         self._meter = meter
@@ -172,7 +172,7 @@ class Supervision:
         self._notes = notes
         self._began_s = clock()
         self._oom_kills = oom_kills()
-        self._ledger = Ledger()
+        self._result_log = ResultLog()
         self._results = ResultsFile(directory / "results.jsonl")
         self._progress: tuple[Progress, ...] = ()
         self._outcomes: list[Outcome | None] = [None] * len(request.configurations)
@@ -189,7 +189,7 @@ class Supervision:
             start_timeout_s=patience.start_timeout_s, trial_timeout_s=patience.trial_timeout_s, now_s=self._began_s
         )
         while True:
-            exited = self._family.exited()  # before reading: what it wrote last must not be missed
+            exited = self._process_tree.exited()  # before reading: what it wrote last must not be missed
             self._read()
             index = self._done
             if cancel.is_set():
@@ -204,7 +204,7 @@ class Supervision:
             if ending is not None:
                 return ending
             trial = (index, self._lead.index if self._lead else 0)
-            describing_s = self._ledger.may_take_s if index == len(self._outcomes) else None
+            describing_s = self._result_log.may_take_s if index == len(self._outcomes) else None
             deadlines.advance(
                 trial=(*trial, describing_s is not None),
                 stepped=bool(self._steps or self._done),
@@ -213,7 +213,9 @@ class Supervision:
             )
             passed = None if self._complete else deadlines.passed(now_s)
             if passed is not None:
-                self._family.dump_stacks({progress.process for progress in self._progress} or {self._family.pid})
+                self._process_tree.dump_stacks(
+                    {progress.process for progress in self._progress} or {self._process_tree.pid}
+                )
                 return Ending(passed, index)
             cancel.wait(_LOOK_S)
 
@@ -224,7 +226,7 @@ class Supervision:
         index = self._done
         failure = None
         if not self._complete and not self._left_out(ending, index):
-            told = self._ledger.failure(index) or self._ledger.starter_failure
+            told = self._result_log.failure(index) or self._result_log.starter_failure
             failure = self._with_log(told or self._failure_of(ending, index, status))
             if index < len(self._outcomes):
                 self._set(index, failure)
@@ -232,37 +234,37 @@ class Supervision:
         self._tell("ended", min(index, len(self._outcomes) - 1), None)
         return RunResult(
             outcomes=tuple(self._outcomes),
-            environment=self._ledger.environment,
+            environment=self._result_log.environment,
             facts=self._facts(ending, failure),
-            compared=self._ledger.compared,
-            located=self._ledger.located,
+            compared=self._result_log.compared,
+            located=self._result_log.located,
             directory=self._directory,
             failure=failure,
-            reason=self._ledger.reason,
+            reason=self._result_log.reason,
             trained_after_s=self._trained_after_s,
             pace=self._pace(ending),
-            audit=self._ledger.audit,
+            audit=self._result_log.audit,
         )
 
     def _facts(self, ending: Ending, failure: Outcome | None) -> Facts | None:
         """Return the facts; of a description that did not come to its end with the reason, or none if stopped."""
-        ledger = self._ledger
-        if ledger.facts is None or ledger.is_described or ledger.facts.undescribed is not None:
-            return ledger.facts
+        result_log = self._result_log
+        if result_log.facts is None or result_log.is_described or result_log.facts.undescribed is not None:
+            return result_log.facts
         if ending.how == "cancelled":
             return None
-        why = failure or Died(cause=f"the worker left before the script was described: {ledger.reason}")
-        return dataclasses.replace(ledger.facts, undescribed=why)
+        why = failure or Died(cause=f"the worker left before the script was described: {result_log.reason}")
+        return dataclasses.replace(result_log.facts, undescribed=why)
 
     def _pace(self, ending: Ending) -> DescriptionPace | None:
         """Return the pace of a description whose deadline passed; None after another ending, or if it is not known."""
-        ledger = self._ledger
-        if ending.how != "describing_timeout" or ledger.pace is None:
+        result_log = self._result_log
+        if ending.how != "describing_timeout" or result_log.pace is None:
             return None
-        assert ledger.may_take_s is not None
+        assert result_log.may_take_s is not None
         # The step under way may take longer than those before: count it for at least what the deadline left it.
-        least_s = ledger.may_take_s - ledger.pace.first_s
-        return dataclasses.replace(ledger.pace, rest_s=max(ledger.pace.rest_s, least_s))
+        least_s = result_log.may_take_s - result_log.pace.first_s
+        return dataclasses.replace(result_log.pace, rest_s=max(result_log.pace.rest_s, least_s))
 
     @property
     def has_outcome(self) -> bool:
@@ -287,11 +289,11 @@ class Supervision:
     def _complete(self) -> bool:
         """Return whether the run has written all that it was started for."""
         if self._request.mode == "verify":
-            return bool(self._ledger.compared or self._done)
+            return bool(self._result_log.compared or self._done)
         if self._request.mode == "locate":
-            return bool(self._ledger.located or self._done)
-        goes_on = {"discover": not self._ledger.is_described, "audit": self._ledger.audit is None}
-        is_over = self._ledger.ended or not goes_on.get(self._request.mode, False)
+            return bool(self._result_log.located or self._done)
+        goes_on = {"discover": not self._result_log.is_described, "audit": self._result_log.audit is None}
+        is_over = self._result_log.ended or not goes_on.get(self._request.mode, False)
         return self._done == len(self._outcomes) and is_over
 
     def _phase(self, index: int) -> Phase:
@@ -303,25 +305,25 @@ class Supervision:
         try:
             for line in self._results.read():
                 if failures or not isinstance(line, Result) or isinstance(line.outcome, Measured):
-                    self._ledger.add(line)
+                    self._result_log.add(line)
         except FormatError as error:
             raise RunError(f"{self._directory}: {error}", hint="is the disk full?") from error
         # After the results: a process says how many there are before it writes its first line.
         self._progress = read_progress(self._directory)
         for progress in self._progress:
-            self._ledger.num_processes = max(self._ledger.num_processes, progress.num_processes)
-            self._ledger.devices[progress.rank] = progress.device
+            self._result_log.num_processes = max(self._result_log.num_processes, progress.num_processes)
+            self._result_log.devices[progress.rank] = progress.device
         if self._trained_after_s is None and self._lead is not None and self._lead.trains:
             self._trained_after_s = self._clock() - self._began_s
         while (index := self._done) < len(self._outcomes):
-            has_begun = index == 0 or self._ledger.has(index) or self._has_come_to(index)
+            has_begun = index == 0 or self._result_log.has(index) or self._has_come_to(index)
             if self._announced[0] < index and has_begun:
                 self._announced = (index, self._steps)
                 self._tell("started", index, None)
             if self._steps > self._announced[1]:
                 self._announced = (self._announced[0], self._steps)
                 self._tell("step", index, None)
-            outcome = self._ledger.outcome(index)
+            outcome = self._result_log.outcome(index)
             if outcome is None:
                 return
             self._set(index, self._with_log(outcome))
@@ -347,7 +349,7 @@ class Supervision:
         before, training = self._lead, self._progress
         if self._meter.must_be_told and (before is None or not before.trains):
             return None  # where the script will train is not known yet, and what it starts with is in no peak
-        sample = self._meter.sample(self._progress, self._family.members, main=self._family.pid)
+        sample = self._meter.sample(self._progress, self._process_tree.members, main=self._process_tree.pid)
         if sample is None:
             return None
         self._progress = read_progress(self._directory)
@@ -366,8 +368,8 @@ class Supervision:
 
     def _graced(self, index: int, now_s: float) -> Ending | None:
         """Return the end of a run that has nothing more to say, or whose ranks wait for one that failed."""
-        failed = not self._complete and self._ledger.failure(index) is not None
-        if not (self._complete or self._ledger.ended or failed):
+        failed = not self._complete and self._result_log.failure(index) is not None
+        if not (self._complete or self._result_log.ended or failed):
             self._grace_began_s = None
             return None
         if self._grace_began_s is None:
@@ -384,9 +386,9 @@ class Supervision:
             return False  # a run always says something about its first configuration
         if index > ending.index and ending.how != "exited":
             return True  # its predecessor's result came in while the run was being killed
-        if self._ledger.has(index):
+        if self._result_log.has(index):
             return False
-        if ending.how == "finished" or (ending.how == "exited" and self._ledger.ended_ranks):
+        if ending.how == "finished" or (ending.how == "exited" and self._result_log.ended_ranks):
             return True
         before = self._outcomes[index - 1]
         return not isinstance(before, Measured) and not self._has_come_to(index)
@@ -407,9 +409,9 @@ class Supervision:
             place=place,
             phase=phase,
             steps=self._steps,
-            reason=self._ledger.reason,
+            reason=self._result_log.reason,
             patience=self._patience,
-            describing_s=self._ledger.may_take_s,
+            describing_s=self._result_log.may_take_s,
             limit_bytes=self._request.memory_limit_bytes,
             oom_kills=(kills or 0) - (self._oom_kills or 0) if known else None,
         )
@@ -429,4 +431,4 @@ class Supervision:
 
     def _tell(self, kind: Literal["started", "step", "result", "ended"], index: int, outcome: Outcome | None) -> None:
         at_s = self._clock() - self._began_s
-        self._on_event(Event(kind, index, self._steps, self._phase(index), outcome, at_s, self._ledger.environment))
+        self._on_event(Event(kind, index, self._steps, self._phase(index), outcome, at_s, self._result_log.environment))

@@ -13,7 +13,7 @@ from ..records.study import LIKELY, Fit, Objective
 from ..verdict.aim import Aim
 from ..verdict.feasible import is_feasible
 from .candidates import Observation
-from .cost.ground import Ground
+from .cost.context import SearchContext
 from .cost.model import CostModel
 from .knowledge import Knowledge
 from .space import Space
@@ -29,7 +29,7 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
 
     They ascend by batch size. Where nothing is likely to fit, return what should need least at a few batch sizes.
     """
-    ground, measurement = Ground(space, facts, Aim(Objective(), limit_bytes)), baseline.measurement
+    context, measurement = SearchContext(space, facts, Aim(Objective(), limit_bytes)), baseline.measurement
     own = Observation(
         number=0,
         configuration=space.baseline,
@@ -39,9 +39,9 @@ def fits_of(space: Space, facts: Facts, baseline: Measured, limit_bytes: int) ->
         peak_bytes=measurement.peaks.fit_bytes,
         feasible=is_feasible(measurement, limit_bytes, baseline_is_finite=not measurement.nonfinite_loss),
     )
-    model = Knowledge(ground, [own]).model
+    model = Knowledge(context, [own]).model
     log_rate, rate_sd = model.log_rates(own)
-    candidates = ground.candidates
+    candidates = context.candidates
     fastest: dict[int, int] = {}
     for size in np.unique(candidates.batch_sizes):
         here = np.flatnonzero((candidates.batch_sizes == size) & (model.fits() >= _MAY_FIT))

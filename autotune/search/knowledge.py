@@ -16,11 +16,11 @@ from ..records.outcome import Measured
 from ..records.study import Repeat
 from ..verdict.aim import Aim
 from ..verdict.rounds import holds
+from .acquisition import Acquisition
 from .candidates import Observation
-from .cost.ground import Ground
+from .cost.context import SearchContext
 from .cost.model import CostModel
 from .score import score
-from .standing import Standing
 
 # After so many failures and no success, an engine, or a choice, is taken not to work with a script at all.
 _FAILURES = 3
@@ -37,7 +37,7 @@ class Knowledge:
 
     def __init__(
         self,
-        ground: Ground,
+        context: SearchContext,
         observations: Iterable[Observation],
         tried: Iterable[Configuration] = (),
         *,
@@ -45,7 +45,7 @@ class Knowledge:
         longest_compiled_s: float = math.inf,
         batches_per_step: float = 1.0,
     ) -> None:
-        self.ground, self.space = ground, ground.space
+        self.context, self.space = context, context.space
         self._longest_s, self._longest_compiled_s = longest_s, min(longest_s, longest_compiled_s)
         self._batches_per_step = batches_per_step
         self.observations = tuple(observations)
@@ -57,7 +57,7 @@ class Knowledge:
     @cached_property
     def model(self) -> CostModel:
         """Return the cost model that follows."""
-        return CostModel(self.ground, self.observations)
+        return CostModel(self.context, self.observations)
 
     @cached_property
     def reference(self) -> Observation | None:
@@ -66,17 +66,17 @@ class Knowledge:
         return next((one for one in self.feasible if one.configuration.key == own and one.samples_per_s > 0), None)
 
     @cached_property
-    def standings(self) -> tuple[Standing, ...]:
+    def acquisitions(self) -> tuple[Acquisition, ...]:
         """Return what is looked for, in turn: where speeds have no reference yet, the fastest that fits comes first."""
-        aim, points = self.ground.aim, self.space.point
+        aim, points = self.context.aim, self.space.point
         compared = [one for one in self.feasible if one.samples_per_s > 0 and points(one.configuration) is not None]
         aims = (aim,) if self.reference else (aim.for_speed, aim) if aim.seeks_memory and compared else (aim.for_speed,)
-        return tuple(Standing(one, self.model, compared, self.reference) for one in aims)
+        return tuple(Acquisition(one, self.model, compared, self.reference) for one in aims)
 
     @cached_property
     def open(self) -> npt.NDArray[np.bool_]:
         """Return which candidates are untried, tell something, and should neither fail nor take too long, (n,)."""
-        candidates = self.ground.candidates
+        candidates = self.context.candidates
         is_open = ~self.model.ruled_out
         tried = [candidates.index(one) for one in self._tried]
         is_open[[index for index in tried if index is not None]] = False
@@ -104,7 +104,7 @@ class Knowledge:
     @property
     def _beside_best(self) -> npt.NDArray[np.bool_]:
         """Return the candidates whose batch sizes lie around that of the best."""
-        candidates, best = self.ground.candidates, self.standings[-1].best
+        candidates, best = self.context.candidates, self.acquisitions[-1].best
         if best is None:
             return np.zeros(len(candidates), dtype=bool)
         usual = set(self.space.batch_sizes) - set(self.space.between)
@@ -117,27 +117,27 @@ class Knowledge:
     def trial_s(self) -> npt.NDArray[np.float64]:
         """Return the least seconds that a trial of each candidate should take from its first step on, (n,)."""
         log_rates, _ = self.model.log_rates()
-        return np.asarray(self.ground.least_steps * self._batches_per_step * self._step_sizes / np.exp(log_rates))
+        return np.asarray(self.context.least_steps * self._batches_per_step * self._step_sizes / np.exp(log_rates))
 
     @property
     def _step_sizes(self) -> npt.NDArray[np.int64]:
         """Return the batch size that a candidate's optimizer step takes as long as, (n,): equal for a global batch."""
-        sizes = np.maximum(self.ground.candidates.batch_sizes, 1)
+        sizes = np.maximum(self.context.candidates.batch_sizes, 1)
         return np.full_like(sizes, self.space.own_batch_size or 1) if self.space.global_batch else sizes
 
     def is_open(self, configuration: Configuration) -> bool:
         """Return whether a configuration is an open candidate."""
-        index = self.ground.candidates.index(configuration)
+        index = self.context.candidates.index(configuration)
         return index is not None and bool(self.open[index])
 
     @cached_property
     def may_win(self) -> npt.NDArray[np.bool_]:
         """Return which candidates may be allowed and better than the best, tried or not."""
-        may_win = np.zeros(len(self.ground.candidates), dtype=bool)
-        for standing in self.standings:
-            gain, sd = standing.gains()
-            is_better = gain + _REACH * sd > 0 if standing.best is not None else True
-            may_win |= standing.likely_allowed() & is_better
+        may_win = np.zeros(len(self.context.candidates), dtype=bool)
+        for acquisition in self.acquisitions:
+            gain, sd = acquisition.gains()
+            is_better = gain + _REACH * sd > 0 if acquisition.best is not None else True
+            may_win |= acquisition.likely_allowed() & is_better
         return may_win
 
     @property
@@ -151,13 +151,13 @@ class Knowledge:
         A failure of plans closes only plans, and one of choices only those choices. It closes nothing if that batch
         size was measured otherwise, unless it only took too long. Steps that are too few depend on the size alone.
         """
-        candidates, own = self.ground.candidates, self.space.own_batch_size
+        candidates, own = self.context.candidates, self.space.own_batch_size
         size = failed.configuration.batch_size
         if size is None or own is None:
             return np.full(len(candidates), failed.steps_seen > 0)
         if failed.steps_seen:
             seen = failed.steps_seen * (own if self.space.global_batch else size)
-            return np.asarray(self._step_sizes * self.ground.least_steps > seen)
+            return np.asarray(self._step_sizes * self.context.least_steps > seen)
         works = {one.configuration.batch_size or 0 for one in self.observations if one.state == "scored"}
         if size == own or (size in works and not failed.timed_out):
             return np.zeros(len(candidates), dtype=bool)

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
+from .acquisition import Acquisition
 from .candidates import Indices
 from .cost.features import Array
 from .knowledge import Knowledge
 from .space import BATCH_SIZE
-from .standing import Standing
 
 # The most trials that one run has.
 _MOST_IN_RUN = 6
@@ -56,26 +56,26 @@ def plans_first(knowledge: Knowledge) -> tuple[Configuration, ...]:
 def propose(knowledge: Knowledge, *, most: int, start: float, seed: int) -> Proposal:
     """Choose the next run, from least to most memory; starting one takes as long as ``start`` trials."""
     proposal = Proposal(())
-    usual = ~knowledge.ground.candidates.between
+    usual = ~knowledge.context.candidates.between
     # Batch sizes between the usual ones come last: most of the way is known by then.
     stages = (usual,) if usual.all() else (usual, np.ones_like(usual))
-    for standing, among in itertools.product(knowledge.standings, stages):
-        proposal = _proposed(knowledge, standing, among & knowledge.open, most=most, start=start, seed=seed)
+    for acquisition, among in itertools.product(knowledge.acquisitions, stages):
+        proposal = _proposed(knowledge, acquisition, among & knowledge.open, most=most, start=start, seed=seed)
         if proposal.configurations:
             break
     return proposal
 
 
 def _proposed(
-    knowledge: Knowledge, standing: Standing, among: npt.NDArray[np.bool_], *, most: int, start: float, seed: int
+    knowledge: Knowledge, acquisition: Acquisition, among: npt.NDArray[np.bool_], *, most: int, start: float, seed: int
 ) -> Proposal:
-    candidates = knowledge.ground.candidates
+    candidates = knowledge.context.candidates
     for _ in range(2):  # what is looked at closely is simulated, and that may change what is worth a close look
-        shortlist = _shortlist(knowledge, standing, among)
+        shortlist = _shortlist(knowledge, acquisition, among)
         if not len(shortlist):
-            return Proposal((), standing.exhausted_reason())
+            return Proposal((), acquisition.exhausted_reason())
         knowledge.model.peaks.together(shortlist)
-    worth = _worth(standing, among)[shortlist]
+    worth = _worth(acquisition, among)[shortlist]
     own, kinds = ENGINES[knowledge.space.engine], candidates.kinds[shortlist]
     engines = {
         kind: candidates.configuration(int(shortlist[np.argmax(kinds == kind)])).engine for kind in {*kinds.tolist()}
@@ -85,11 +85,11 @@ def _proposed(
     # is like the best.
     longer = np.array([ENGINES[engines[kind]].runs_take / own.runs_take for kind in kinds.tolist()])
     times = longer * (1 + (1 - knowledge.model.fits()[shortlist]) * start / (start + 1))
-    if standing.best is not None and (worth / times).max() <= own.least_gain:
-        gain, sd = standing.gains()
-        reach = np.where(standing.allowed() >= _LIKELY_ALLOWED, gain + _LIKELY * sd, -np.inf)
-        return Proposal((), standing.stop_reason(float(reach[shortlist].max(initial=-np.inf))))
-    gains, allowed, fits = standing.drawn(shortlist, _DRAWN, np.random.default_rng(seed))
+    if acquisition.best is not None and (worth / times).max() <= own.least_gain:
+        gain, sd = acquisition.gains()
+        reach = np.where(acquisition.allowed() >= _LIKELY_ALLOWED, gain + _LIKELY * sd, -np.inf)
+        return Proposal((), acquisition.stop_reason(float(reach[shortlist].max(initial=-np.inf))))
+    gains, allowed, fits = acquisition.drawn(shortlist, _DRAWN, np.random.default_rng(seed))
     gains = gains * allowed * (worth > 0) / longer
     runs = [
         _run(gains, fits, np.flatnonzero(kinds == kind), most if knowledge.space.shares_runs(engine) else 1, start)
@@ -101,14 +101,14 @@ def _proposed(
     return Proposal(knowledge.model.in_order(configurations))
 
 
-def _worth(standing: Standing, among: npt.NDArray[np.bool_]) -> Array:
+def _worth(acquisition: Acquisition, among: npt.NDArray[np.bool_]) -> Array:
     """Return the expected gains, 0 where a candidate is not ``among`` those asked for or not likely allowed, (n,)."""
-    return np.where(among & standing.likely_allowed(), standing.expected_gains(), 0.0)
+    return np.where(among & acquisition.likely_allowed(), acquisition.expected_gains(), 0.0)
 
 
-def _shortlist(knowledge: Knowledge, standing: Standing, among: npt.NDArray[np.bool_]) -> Indices:
+def _shortlist(knowledge: Knowledge, acquisition: Acquisition, among: npt.NDArray[np.bool_]) -> Indices:
     """Return the candidates of each kind of run that are expected to bring most."""
-    kinds, worth = knowledge.ground.candidates.kinds, _worth(standing, among)
+    kinds, worth = knowledge.context.candidates.kinds, _worth(acquisition, among)
     chosen = []
     for kind in np.unique(kinds):
         there = np.flatnonzero((kinds == kind) & (worth > 0))

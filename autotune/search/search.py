@@ -23,7 +23,7 @@ from ..verdict.aim import Aim
 from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
 from . import optuna_trials
 from .candidates import Origin
-from .cost.ground import Ground
+from .cost.context import SearchContext
 from .knowledge import Knowledge, with_rounds
 from .proposal import plans_first, propose
 from .score import score
@@ -92,7 +92,7 @@ class Search:
         self._tried = [trial.configuration for trial in history if not trial.recovered]
         own = [trial.outcome for trial in history if trial.configuration.key == facts.baseline.key]
         self._batches_per_step = _batches_per_step(own[0] if own else None)
-        self._ground = Ground(space, facts, self._aim, least_steps=spec.measuring.least_steps)
+        self._context = SearchContext(space, facts, self._aim, least_steps=spec.measuring.least_steps)
         self._repeats: Sequence[Repeat] = ()
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
@@ -168,7 +168,7 @@ class Search:
         with self._lock:
             knowledge = self._knowledge()
             given_numbers = {one.number for one in knowledge.observations if one.origin == "given"}
-            indices = [self._ground.candidates.index(one.configuration) for one in rest]
+            indices = [self._context.candidates.index(one.configuration) for one in rest]
             may_win = (index is None or bool(knowledge.may_win[index]) for index in indices)
             return any(one.number in given_numbers for one in rest) or any(may_win)
 
@@ -229,7 +229,7 @@ class Search:
         observations = [with_rounds(one, self._repeats, self._aim, baseline_is_finite=finite) for one in others]
         longest_s = self._spec.trial_timeout_s if longest_s is None else longest_s
         return Knowledge(
-            self._ground,
+            self._context,
             observations,
             self._tried,
             longest_s=min(longest_s, within_s / _MORE_THAN_LEAST),
@@ -253,7 +253,7 @@ class Search:
                 "What is left to try takes longer than a trial may.",
                 "the search stopped as what is left takes longer than --trial-timeout",
             )
-        if len(self._ground.candidates) == 1:
+        if len(self._context.candidates) == 1:
             return self.ended("Beside the script as it stands there is nothing to try.")
         sizes = self.space.batch_sizes
         where = f", at batch sizes from {sizes[0]} to {sizes[-1]}," if len(sizes) > 1 else ""
@@ -286,7 +286,7 @@ class Search:
 
     def _suggest(self, knowledge: Knowledge, room: int) -> tuple[Asked, ...]:
         """Take what a sampler suggests, and what it suggests next of the same kind."""
-        candidates, worth = self._ground.candidates, knowledge.worthwhile
+        candidates, worth = self._context.candidates, knowledge.worthwhile
         run: list[Asked] = []
         while len(run) < min(_SUGGESTIONS, room) and worth.any():
             place = candidates.nearest(optuna_trials.drawn(self._study, self.space, self._sampler), worth)
@@ -321,7 +321,7 @@ class Search:
 
     def _is_wanted(self, asked: Asked) -> bool:
         """Return whether a trial that was given back is open, and may win or was brought along."""
-        knowledge, place = self._knowledge(without=asked.number), self._ground.candidates.index(asked.configuration)
+        knowledge, place = self._knowledge(without=asked.number), self._context.candidates.index(asked.configuration)
         if place is None or not knowledge.open[place]:
             return False
         seen = optuna_trials.observe(self._study, self.space)

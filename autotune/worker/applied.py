@@ -9,9 +9,9 @@ from torch import nn
 
 from ..records.outcome import Fallback, InvalidPlan
 from .choices.made import MadeChoices
+from .exported_file import WrittenCode
 from .process import TrainingProcess
 from .registry import engine_of
-from .written import WrittenCode
 
 
 class AppliedConfiguration:

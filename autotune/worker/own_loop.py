@@ -22,10 +22,10 @@ from ..records.chosen import made_choices
 from ..records.configuration import Configuration
 from ..records.fingerprint import Fingerprint
 from ..records.stale import Mismatch, applied_text, mismatches
+from .argument_checks import check_module
 from .choices.made import MadeChoices
 from .describing.fingerprint import model_print
 from .engines.port import Engine
-from .given import check_module
 from .hooks.roots import PlannedCall, unwrap, wrappers
 from .hooks.samples import tensors_of
 from .plans.layers import repeated_class

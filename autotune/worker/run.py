@@ -24,6 +24,7 @@ from ..records.configuration import Configuration
 from ..records.outcome import NoTrainingStep
 from ..records.run import PROTOCOL_VERSION, Request, Result
 from ..records.stale import REFUSED_STATUS
+from .exported_file import choose, patch
 from .failure import EXIT_ADVICE, exit_words, failure_of, let_children_end
 from .hooks import batch_size, training_libraries
 from .import_watch import ImportWatch
@@ -33,7 +34,6 @@ from .refusal import share_refusal, was_refused
 from .script import hide_worker, own_traceback, run_module, run_script
 from .surroundings import Surroundings
 from .torch_import import LIBRARIES, when_imported
-from .written import choose, patch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

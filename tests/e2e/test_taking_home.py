@@ -20,7 +20,7 @@ from autotune.records.plan import Plan
 from autotune.records.study import StudyRecord, StudySpec
 from autotune.store.database import open_store
 from autotune.tuning.budget import Interruption
-from autotune.tuning.taking_home import TakenHome
+from autotune.tuning.exporting import TakenHome
 from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import study_record
 

@@ -78,8 +78,8 @@ class ScriptedWorker(WorkerSide):
             yield
 
 
-class ScriptedFamily:
-    """Stands in the place of ``launch.family.Family``."""
+class ScriptedProcessTree:
+    """Stands in the place of ``launch.process_tree.ProcessTree``."""
 
     pid = PID
 
@@ -129,7 +129,7 @@ def supervise(
     clock = Clock()
     cancel = Cancel(clock)
     worker = ScriptedWorker(directory, clock)
-    family = ScriptedFamily(worker, script(worker))
+    process_tree = ScriptedProcessTree(worker, script(worker))
     meter = meter or RunMeter(resident=FakeMeter())
 
     def follow(event: Event) -> None:
@@ -139,7 +139,7 @@ def supervise(
 
     meter.start()
     supervision = Supervision(
-        family,
+        process_tree,
         request,
         directory=directory,
         meter=meter,
@@ -148,6 +148,6 @@ def supervise(
         clock=clock,
     )
     ending = supervision.watch(cancel)
-    result = supervision.conclude(ending, family.kill())
+    result = supervision.conclude(ending, process_tree.kill())
     meter.close()
     return result

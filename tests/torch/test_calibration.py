@@ -173,18 +173,18 @@ def test_calibrating_takes_no_more_memory_than_the_step() -> None:
         def _calibrate(self, *given: Any) -> None:
             import autotune.worker.describing.calibration as module
 
-            counted = module.Halves
+            counted = module.IsolatedRun
 
             class Counting(counted):  # type: ignore[misc, valid-type]
-                def peak(self, *halves: Any) -> int:
-                    peaks.append(super().peak(*halves))
+                def peak(self, *isolated: Any) -> int:
+                    peaks.append(super().peak(*isolated))
                     return peaks[-1]
 
-            module.Halves = Counting  # type: ignore[misc]
+            module.IsolatedRun = Counting  # type: ignore[misc]
             try:
                 super()._calibrate(*given)
             finally:
-                module.Halves = counted  # type: ignore[misc]
+                module.IsolatedRun = counted  # type: ignore[misc]
 
     model.engine.observer = Watched(Dimensions([], {}))
     model.step()
@@ -206,7 +206,7 @@ def test_a_profiler_of_the_scripts_own_is_left_alone() -> None:
 def test_an_operator_that_fails_apart_from_the_step_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     model = planned("gpt", BATCH)
     expected = model.step()
-    monkeypatch.setattr("autotune.worker.describing.calibration.Halves.node_peaks", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("autotune.worker.describing.calibration.IsolatedRun.node_peaks", lambda *_, **__: 1 / 0)
     calibrator, trace = calibrated(model)
     assert "ZeroDivisionError" in calibrator.reason
     assert not calibrator.graphs

@@ -14,7 +14,7 @@ from markupsafe import escape
 from werkzeug.test import Client
 
 from autotune.dashboard.app import make_app
-from autotune.dashboard.seen import Reports
+from autotune.dashboard.reports import Reports
 from autotune.records.gate import Gate, Gauge, PastGate
 from autotune.report.record import REPORT_VERSION
 from autotune.store.claims import Owner

@@ -6,7 +6,7 @@ import pytest
 from flask import Flask
 from werkzeug.test import Client
 
-from autotune.dashboard.door import put_door
+from autotune.dashboard.access import put_door
 from autotune.dashboard.serving import is_this_machine
 
 HERE = "http://127.0.0.1:8421"

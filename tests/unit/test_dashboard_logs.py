@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from autotune.dashboard.seen import log_files, read_end
+from autotune.dashboard.reports import log_files, read_end
 
 
 @pytest.fixture

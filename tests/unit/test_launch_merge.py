@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from autotune.launch.ledger import Ledger, merge
+from autotune.launch.result_log import ResultLog, merge
 from autotune.records.measurement import Measurement, Peaks
 from autotune.records.outcome import Died, Measured, OutOfMemory, ScriptError
 from autotune.records.run import STARTER_RANK, Ended, Result
@@ -82,52 +82,52 @@ def test_any_failure_is_the_trials_failure_and_the_first_that_was_written_is_its
 
 
 def test_what_started_the_ranks_is_none_of_them() -> None:
-    ledger = Ledger()
-    ledger.num_processes = 2
-    ledger.add(Result(0, ScriptError("process 1 ended"), ENVIRONMENT, process=1, rank=STARTER_RANK))
-    ledger.add(Ended(1, STARTER_RANK, "the script raised an exception"))
-    ledger.add(Ended(2, 0, "done"))
+    result_log = ResultLog()
+    result_log.num_processes = 2
+    result_log.add(Result(0, ScriptError("process 1 ended"), ENVIRONMENT, process=1, rank=STARTER_RANK))
+    result_log.add(Ended(1, STARTER_RANK, "the script raised an exception"))
+    result_log.add(Ended(2, 0, "done"))
 
-    assert not ledger.has(0)
-    assert not ledger.ended
-    assert ledger.environment is None
-    assert ledger.starter_failure == ScriptError("process 1 ended")
+    assert not result_log.has(0)
+    assert not result_log.ended
+    assert result_log.environment is None
+    assert result_log.starter_failure == ScriptError("process 1 ended")
 
 
 def test_an_outcome_is_complete_when_every_rank_has_written_its_own() -> None:
-    ledger = Ledger()
-    ledger.num_processes = 2
+    result_log = ResultLog()
+    result_log.num_processes = 2
 
-    ledger.add(Result(0, measured(0.1), None, process=1, rank=0))
-    assert ledger.outcome(0) is None
+    result_log.add(Result(0, measured(0.1), None, process=1, rank=0))
+    assert result_log.outcome(0) is None
 
-    ledger.add(Result(0, measured(0.3), None, process=2, rank=1))
-    assert ledger.outcome(0) == merge({0: measured(0.1), 1: measured(0.3)})
+    result_log.add(Result(0, measured(0.3), None, process=2, rank=1))
+    assert result_log.outcome(0) == merge({0: measured(0.1), 1: measured(0.3)})
 
 
 def test_of_two_results_of_a_rank_the_first_counts() -> None:
-    ledger = Ledger()
+    result_log = ResultLog()
 
-    ledger.add(Result(0, measured(0.1), None, process=1))
-    ledger.add(Result(0, Died("later"), None, process=1))
+    result_log.add(Result(0, measured(0.1), None, process=1))
+    result_log.add(Result(0, Died("later"), None, process=1))
 
-    assert ledger.outcome(0) == measured(0.1)
+    assert result_log.outcome(0) == measured(0.1)
 
 
 def test_the_environment_is_the_lowest_ranks() -> None:
-    ledger = Ledger()
+    result_log = ResultLog()
     for rank in (2, 0, 1):
-        ledger.add(Result(0, measured(), dataclasses.replace(ENVIRONMENT, hostname=f"host{rank}"), rank, rank))
+        result_log.add(Result(0, measured(), dataclasses.replace(ENVIRONMENT, hostname=f"host{rank}"), rank, rank))
 
-    assert ledger.environment is not None
-    assert ledger.environment.hostname == "host0"
+    assert result_log.environment is not None
+    assert result_log.environment.hostname == "host0"
 
 
 @pytest.mark.parametrize(("ranks", "ended"), [((0,), False), ((0, 0), False), ((0, 1), True)])
 def test_a_run_has_ended_when_every_rank_says_so(ranks: tuple[int, ...], ended: bool) -> None:
-    ledger = Ledger()
-    ledger.num_processes = 2
+    result_log = ResultLog()
+    result_log.num_processes = 2
     for rank in ranks:
-        ledger.add(Ended(rank, rank, "done"))
+        result_log.add(Ended(rank, rank, "done"))
 
-    assert ledger.ended is ended
+    assert result_log.ended is ended

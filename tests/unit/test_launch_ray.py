@@ -20,7 +20,7 @@ import pytest
 
 from autotune.errors import RunError, UsageError
 from autotune.launch import ray as launch_ray
-from autotune.launch.parcel import pack
+from autotune.launch.archive import pack
 from autotune.launch.port import Event, RunResult
 from autotune.launch.ray import RayLauncher, connect
 from autotune.machine.devices import Device, Gpus
@@ -153,9 +153,9 @@ def test_a_folder_that_is_sent_is_copied_for_each_run_at_once(cluster: RayCluste
     run.result(0)
     run.ended()
     """
-    parcel = pack(mine)
+    archive = pack(mine)
     request = dataclasses.replace(request_for(), script=str(mine / "train.py"))
-    launcher = cluster.launcher(tmp_path, script, working_directory=str(mine), parcel=parcel)
+    launcher = cluster.launcher(tmp_path, script, working_directory=str(mine), archive=archive)
     with contextlib.closing(launcher):
         result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
 

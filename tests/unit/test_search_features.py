@@ -9,8 +9,8 @@ import pytest
 
 from autotune.records.configuration import Configuration
 from autotune.records.study import StudySpec
-from autotune.search.cost.beliefs import PlanTable
 from autotune.search.cost.features import Featuring
+from autotune.search.cost.prior_values import PlanTable
 from autotune.search.cost.priors import StepTimePrior
 from autotune.search.space import build_space
 from tests.fakes.landscape import MIB, Cluster, Landscape

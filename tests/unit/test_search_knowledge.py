@@ -10,7 +10,7 @@ from autotune.records.configuration import Configuration
 from autotune.records.outcome import Died, HostOutOfMemory, OutOfMemory, ScriptError
 from autotune.records.study import Objective, Repeat, StudySpec
 from autotune.search.candidates import Observation
-from autotune.search.cost.ground import Ground
+from autotune.search.cost.context import SearchContext
 from autotune.search.knowledge import Knowledge, with_rounds
 from autotune.search.score import score
 from autotune.search.space import build_space
@@ -21,7 +21,7 @@ from tests.fakes.landscape import MIB, Landscape, measured
 LANDSCAPE = Landscape(ceiling_bytes=2400 * MIB, noise_cv=0.0)
 FACTS, LIMIT = LANDSCAPE.facts, LANDSCAPE.limit_bytes
 SPACE = build_space(FACTS, StudySpec(script="train.py"))
-GROUND = Ground(SPACE, FACTS, Aim(Objective(), LIMIT))
+CONTEXT = SearchContext(SPACE, FACTS, Aim(Objective(), LIMIT))
 
 
 def at(batch_size, **counts):
@@ -39,24 +39,24 @@ def seen(number, configuration):
 def knowing(*configurations, failed=()):
     observations = [seen(i, one) for i, one in enumerate((SPACE.baseline, *configurations))]
     observations += [Observation(100 + i, one, "sampler", "failed") for i, one in enumerate(failed)]
-    return Knowledge(GROUND, observations)
+    return Knowledge(CONTEXT, observations)
 
 
 def is_worthwhile(knowledge, configuration):
-    return knowledge.worthwhile[knowledge.ground.candidates.index(configuration)]
+    return knowledge.worthwhile[knowledge.context.candidates.index(configuration)]
 
 
 def test_sizes_between_the_usual_ones_are_looked_at_beside_the_best_only():
     assert SPACE.between == (10, 14, 40, 56, 80, 112, 160, 224)
 
     def looked_at(knowledge):
-        sizes = set(GROUND.candidates.batch_sizes[knowledge.open])
+        sizes = set(CONTEXT.candidates.batch_sizes[knowledge.open])
         return sorted(sizes & set(SPACE.between))
 
     assert looked_at(knowing()) == [14]
     assert looked_at(knowing(at(32))) == [40]
     assert looked_at(knowing(at(32), at(40))) == [40], "the best lies between, and its plans may still be better"
-    assert looked_at(Knowledge(GROUND, [])) == []
+    assert looked_at(Knowledge(CONTEXT, [])) == []
 
 
 def test_what_rounds_show_counts_for_the_trial():
@@ -67,7 +67,7 @@ def test_what_rounds_show_counts_for_the_trial():
         repeats.append(Repeat(at(12), 0, OutOfMemory("another"), FACTS.environment, "", 1))
         return with_rounds(trial, repeats, aim, baseline_is_finite=True)
 
-    aim = GROUND.aim
+    aim = CONTEXT.aim
     peak = trial.peak_bytes
     assert after() == after(measured(300.0, 24, peak - 1)) == trial
     assert after(measured(300.0, 24, peak + 1)) == replace(trial, peak_bytes=peak + 1)
@@ -85,8 +85,8 @@ def test_a_round_that_failed_by_other_than_memory_rules_out_nothing_that_needs_m
 
     def after(outcome):
         repeats = [Repeat(at(12), 0, outcome, FACTS.environment, "", 1)]
-        observed = with_rounds(trial, repeats, GROUND.aim, baseline_is_finite=True)
-        return Knowledge(GROUND, [seen(0, SPACE.baseline), observed])
+        observed = with_rounds(trial, repeats, CONTEXT.aim, baseline_is_finite=True)
+        return Knowledge(CONTEXT, [seen(0, SPACE.baseline), observed])
 
     died = after(Died("segmentation fault"))
     thrashed = after(measured(300.0, 12, trial.peak_bytes, allocator_retries=1))
@@ -101,11 +101,11 @@ def test_a_round_that_failed_by_other_than_memory_rules_out_nothing_that_needs_m
 def test_the_baseline_stays_what_others_are_held_against():
     baseline = replace(seen(0, SPACE.baseline), origin="baseline")
     repeats = [Repeat(SPACE.baseline, 0, OutOfMemory("out of memory"), FACTS.environment, "", 1)]
-    assert with_rounds(baseline, repeats, GROUND.aim, baseline_is_finite=True) == baseline
+    assert with_rounds(baseline, repeats, CONTEXT.aim, baseline_is_finite=True) == baseline
 
 
 def test_what_was_tried_is_not_open():
-    knowledge = Knowledge(GROUND, [seen(0, SPACE.baseline)], tried=[at(24)])
+    knowledge = Knowledge(CONTEXT, [seen(0, SPACE.baseline)], tried=[at(24)])
     assert not knowledge.is_open(SPACE.baseline)
     assert not knowledge.is_open(at(24))
     assert knowledge.is_open(at(32))
@@ -207,13 +207,13 @@ def test_what_one_choice_shows_says_little_of_the_other():
     assert not LANDSCAPE.fits(too_large)
     tried = (CHOOSING.baseline, too_large, with_choice(1, 16), with_choice(1, 16, Block=12))
     knowledge = Knowledge(
-        Ground(CHOOSING, FACTS, Aim(Objective(), LIMIT)), [seen(i, one) for i, one in enumerate(tried)]
+        SearchContext(CHOOSING, FACTS, Aim(Objective(), LIMIT)), [seen(i, one) for i, one in enumerate(tried)]
     )
     assert not knowledge.is_open(with_choice(1, 48))
     assert knowledge.is_open(with_choice(0, 48))
     assert is_worthwhile(knowledge, with_choice(0, 16))
-    index = knowledge.ground.candidates.index
-    sd = knowledge.standings[0].gains()[1]
+    index = knowledge.context.candidates.index
+    sd = knowledge.acquisitions[0].gains()[1]
     # Of the same batch size and plans, the choice not made yet is the less certain one.
     assert sd[index(with_choice(0, 16))] > 2 * sd[index(with_choice(1, 16, gelu=6))]
 
@@ -229,14 +229,14 @@ def test_a_choice_that_the_script_never_runs_with_is_given_up():
         return Observation(number, configuration, "sampler", "failed")
 
     tried = [fused(16), fused(16, gelu=12), fused(16, Block=12)]
-    ground = Ground(space, FACTS, Aim(Objective(), LIMIT))
+    context = SearchContext(space, FACTS, Aim(Objective(), LIMIT))
     seen_so_far = [seen(0, space.baseline)]
-    two = Knowledge(ground, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried[:2], 1))])
+    two = Knowledge(context, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried[:2], 1))])
     assert two.is_open(fused(8))
-    three = Knowledge(ground, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried, 1))])
+    three = Knowledge(context, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried, 1))])
     assert not any(three.is_open(fused(size, Block=count)) for size in (8, 16, 32) for count in (0, 12))
     assert three.is_open(space.plain(8))
-    works = Knowledge(ground, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried, 1)), seen(4, fused(24))])
+    works = Knowledge(context, [*seen_so_far, *(failed(n, one) for n, one in enumerate(tried, 1)), seen(4, fused(24))])
     assert works.is_open(fused(8))
 
 
@@ -244,7 +244,7 @@ def test_a_batch_size_that_fails_with_a_choice_made_is_closed_for_that_choice_on
     space = build_space(FACTS, StudySpec(script="train.py", choices=("bf16",)))
     cast = space.configuration(space.plain_point | {"batch_size": 32, "bf16": 1})
     knowledge = Knowledge(
-        Ground(space, FACTS, Aim(Objective(), LIMIT)),
+        SearchContext(space, FACTS, Aim(Objective(), LIMIT)),
         [seen(0, space.baseline), Observation(1, cast, "sampler", "failed")],
     )
     assert not knowledge.is_open(space.configuration(space.plain_point | {"batch_size": 48, "bf16": 1}))
@@ -260,9 +260,9 @@ def compiled(batch_size, **counts):
 
 
 def compiling(*ended, **limits):
-    ground = Ground(COMPILING, FACTS, Aim(Objective(), LIMIT))
+    context = SearchContext(COMPILING, FACTS, Aim(Objective(), LIMIT))
     failed = [Observation(number, one, "sampler", "failed") for number, one in enumerate(ended, 1)]
-    return Knowledge(ground, [seen(0, COMPILING.baseline), *failed], **limits)
+    return Knowledge(context, [seen(0, COMPILING.baseline), *failed], **limits)
 
 
 def test_what_never_compiles_is_given_up_and_the_engine_of_the_study_is_not():
@@ -297,27 +297,27 @@ def test_choices_are_made_one_by_one_before_they_are_made_together():
         choices = {name.replace("_", "-"): value for name, value in values.items()}
         return space.configuration(space.plain_point | {"batch_size": 16} | choices)
 
-    both, ground = made(bf16=1, fused_optimizer=1), Ground(space, FACTS, Aim(Objective(), LIMIT))
-    knowledge = Knowledge(ground, [seen(0, space.baseline)])
+    both, context = made(bf16=1, fused_optimizer=1), SearchContext(space, FACTS, Aim(Objective(), LIMIT))
+    knowledge = Knowledge(context, [seen(0, space.baseline)])
     assert not knowledge.is_open(both)
     assert knowledge.is_open(made(bf16=1))
     assert knowledge.is_open(made(fused_optimizer=1))
     running = Observation(1, made(bf16=1), "sampler", "running")
-    assert not Knowledge(ground, [seen(0, space.baseline), running]).is_open(both)
-    assert Knowledge(ground, [seen(0, space.baseline), seen(1, made(bf16=1))]).is_open(both)
+    assert not Knowledge(context, [seen(0, space.baseline), running]).is_open(both)
+    assert Knowledge(context, [seen(0, space.baseline), seen(1, made(bf16=1))]).is_open(both)
 
 
 def test_levels_are_given_up_once_one_fails_and_none_has_worked():
     facts, aim = FACTS, Aim(Objective(), LIMIT)
     space = build_space(facts, StudySpec(script="train.py", engine="ortmodule"))
-    ground = Ground(space, facts, aim)
+    context = SearchContext(space, facts, aim)
     first, other, larger = (Configuration("ortmodule", (), level, size) for level, size in ((1, 16), (2, 16), (1, 24)))
     baseline = seen(0, space.baseline)
     failed = Observation(1, first, "sampler", "failed")
-    assert Knowledge(ground, [baseline]).is_open(other)
-    assert not any(map(Knowledge(ground, [baseline, failed]).is_open, (other, larger)))
+    assert Knowledge(context, [baseline]).is_open(other)
+    assert not any(map(Knowledge(context, [baseline, failed]).is_open, (other, larger)))
     works = Observation(2, other, "sampler", "scored", 100.0, LIMIT / 2, feasible=True)
-    assert Knowledge(ground, [baseline, failed, works]).is_open(larger)
+    assert Knowledge(context, [baseline, failed, works]).is_open(larger)
 
 
 def ended_after(steps, configuration):
@@ -325,16 +325,16 @@ def ended_after(steps, configuration):
 
 
 def test_a_script_that_ended_too_early_has_too_few_steps_for_every_larger_batch_under_any_plans():
-    ground = Ground(SPACE, FACTS, GROUND.aim, least_steps=9)
-    knowledge = Knowledge(ground, [seen(0, SPACE.baseline), ended_after(6, at(64, gelu=12))])
-    sizes = {size for size in SPACE.batch_sizes if knowledge.open[ground.candidates.batch_sizes == size].any()}
+    context = SearchContext(SPACE, FACTS, CONTEXT.aim, least_steps=9)
+    knowledge = Knowledge(context, [seen(0, SPACE.baseline), ended_after(6, at(64, gelu=12))])
+    sizes = {size for size in SPACE.batch_sizes if knowledge.open[context.candidates.batch_sizes == size].any()}
     assert max(sizes) * 9 <= 64 * 6
     assert max(sizes) > 16
 
 
 def test_what_took_too_long_is_not_tried_with_other_plans_though_its_size_was_measured_without():
     timed_out = Observation(2, at(24, gelu=12), "sampler", "failed", timed_out=True)
-    knowledge = Knowledge(GROUND, [seen(0, SPACE.baseline), seen(1, at(24)), timed_out])
+    knowledge = Knowledge(CONTEXT, [seen(0, SPACE.baseline), seen(1, at(24)), timed_out])
     assert not knowledge.is_open(at(24, _softmax=12))
     assert not knowledge.is_open(at(32, _softmax=12))
     assert knowledge.is_open(at(32)), "without plans it may be quick enough"
@@ -342,17 +342,17 @@ def test_what_took_too_long_is_not_tried_with_other_plans_though_its_size_was_me
 
 
 def test_what_should_take_longer_than_a_trial_may_is_not_open():
-    ground = Ground(SPACE, FACTS, GROUND.aim, least_steps=9)
+    context = SearchContext(SPACE, FACTS, CONTEXT.aim, least_steps=9)
     seconds = 9 * 64 / LANDSCAPE.samples_per_s(at(64))
     tried = [seen(0, SPACE.baseline), seen(1, at(24))]
-    knowledge = Knowledge(ground, tried, longest_s=seconds)
+    knowledge = Knowledge(context, tried, longest_s=seconds)
     assert not knowledge.is_open(at(128))
     assert knowledge.is_open(at(32))
-    assert knowledge.trial_s[ground.candidates.index(at(64))] == pytest.approx(seconds, rel=0.15)
-    twice = Knowledge(ground, tried, longest_s=seconds, batches_per_step=2.0)
+    assert knowledge.trial_s[context.candidates.index(at(64))] == pytest.approx(seconds, rel=0.15)
+    twice = Knowledge(context, tried, longest_s=seconds, batches_per_step=2.0)
     assert not twice.is_open(at(64)), "of two batches a step"
 
 
 def test_where_the_global_batch_is_kept_a_smaller_batch_gives_no_more_steps():
-    ground = Ground(replace(SPACE, global_batch=64), FACTS, GROUND.aim, least_steps=9)
-    assert not Knowledge(ground, [seen(0, SPACE.baseline), ended_after(6, at(64))]).open.any()
+    context = SearchContext(replace(SPACE, global_batch=64), FACTS, CONTEXT.aim, least_steps=9)
+    assert not Knowledge(context, [seen(0, SPACE.baseline), ended_after(6, at(64))]).open.any()

@@ -18,14 +18,14 @@ from autotune.records.graph import Calibration, SharedStorage, StepTrace, Stretc
 from autotune.records.matrix import PhaseMemory
 from autotune.records.study import Objective, StudySpec
 from autotune.records.units import format_bytes, format_rate
+from autotune.search.acquisition import Acquisition
 from autotune.search.candidates import Observation
+from autotune.search.cost.context import SearchContext
 from autotune.search.cost.features import Featuring
-from autotune.search.cost.ground import Ground
 from autotune.search.cost.priors import PeakPrior, Resident
 from autotune.search.knowledge import Knowledge
 from autotune.search.proposal import propose
 from autotune.search.space import build_space
-from autotune.search.standing import Standing
 from autotune.verdict.aim import Aim
 from autotune.verdict.search_end import EVEN_CHANCE
 from tests.fakes.expected import expect
@@ -50,13 +50,13 @@ def seen(number, configuration, landscape=LANDSCAPE, *, speed=1.0):
 
 
 def knowing(*configurations, landscape=LANDSCAPE, tried=()):
-    ground = Ground(SPACE, landscape.facts, Aim(Objective(), landscape.limit_bytes))
+    context = SearchContext(SPACE, landscape.facts, Aim(Objective(), landscape.limit_bytes))
     observed = [seen(i, one, landscape) for i, one in enumerate((SPACE.baseline, *configurations))]
-    return Knowledge(ground, observed, tried)
+    return Knowledge(context, observed, tried)
 
 
 def fits(knowledge, configuration):
-    return knowledge.model.fits()[knowledge.ground.candidates.index(configuration)]
+    return knowledge.model.fits()[knowledge.context.candidates.index(configuration)]
 
 
 def test_the_baseline_and_the_plan_table_are_enough_to_expect_other_peaks():
@@ -85,7 +85,7 @@ def test_what_an_engine_fuses_should_cost_less_than_its_operators_and_one_trial_
         )
         trials = [Observation(0, plain, "sampler", "scored", rate, 1000 * MIB, feasible=True)]
         trials += [Observation(1, other, "sampler", "scored", one * rate, 900 * MIB, feasible=True) for one in speeds]
-        knowledge = Knowledge(Ground(space, landscape.facts, Aim(Objective(), landscape.limit_bytes)), trials)
+        knowledge = Knowledge(SearchContext(space, landscape.facts, Aim(Objective(), landscape.limit_bytes)), trials)
         one, with_plans = expect(knowledge.model, [plain, planned])
         return one.samples_per_s / with_plans.samples_per_s - 1
 
@@ -97,8 +97,8 @@ def test_what_an_engine_fuses_should_cost_less_than_its_operators_and_one_trial_
 
 
 def test_nothing_is_expected_before_anything_was_measured():
-    ground = Ground(SPACE, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
-    assert Knowledge(ground, []).model.expected_bytes(at(32)) is None
+    context = SearchContext(SPACE, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
+    assert Knowledge(context, []).model.expected_bytes(at(32)) is None
 
 
 def test_a_run_goes_from_least_to_most_memory():
@@ -124,17 +124,19 @@ def test_noise_of_one_trial_does_not_make_it_the_best():
     tried = [space.configuration(point | {"batch_size": 16}) for point in points]
     chance = random.Random(3)
     observed = [seen(i, one, flat, speed=math.exp(chance.gauss(0.0, 0.03))) for i, one in enumerate(tried)]
-    (standing,) = Knowledge(Ground(space, flat.facts, Aim(Objective(), flat.limit_bytes)), observed).standings
+    (acquisition,) = Knowledge(
+        SearchContext(space, flat.facts, Aim(Objective(), flat.limit_bytes)), observed
+    ).acquisitions
     fastest = max(one.samples_per_s for one in observed)
     true = flat.samples_per_s(tried[0])
-    assert abs(math.exp(standing.best_merit) / true - 1) < 0.6 * (fastest / true - 1)
+    assert abs(math.exp(acquisition.best_merit) / true - 1) < 0.6 * (fastest / true - 1)
 
 
 def test_in_the_end_a_trial_that_was_faster_than_it_fits_in_with_is_believed_less():
     lucky = at(32, gelu=12)
     trials = [seen(number, one) for number, one in enumerate((SPACE.baseline, at(24), at(32), at(48, Block=12)))]
     trials.append(seen(len(trials), lucky, speed=1.05))
-    model = Knowledge(Ground(SPACE, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes)), trials).model
+    model = Knowledge(SearchContext(SPACE, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes)), trials).model
     truth, during = LANDSCAPE.samples_per_s(lucky), math.exp(model.figures_of(trials)[0][-1])
     believed = math.exp(model.figures_of(trials, of_any_process=True)[0][-1])
     assert truth * 0.98 < believed < during < trials[-1].samples_per_s
@@ -153,11 +155,11 @@ def test_a_trial_under_way_is_not_repeated_and_what_is_like_it_is_worth_less():
     alone = knowing()
     first = propose(alone, most=1, start=4.0, seed=0).configurations[0]
     running = Observation(1, first, "sampler", "running")
-    both = Knowledge(alone.ground, [seen(0, SPACE.baseline), running])
+    both = Knowledge(alone.context, [seen(0, SPACE.baseline), running])
     second = propose(both, most=1, start=4.0, seed=0).configurations[0]
     assert second != first
-    index = alone.ground.candidates.index(first)
-    assert both.standings[0].gains()[1][index] < alone.standings[0].gains()[1][index]
+    index = alone.context.candidates.index(first)
+    assert both.acquisitions[0].gains()[1][index] < alone.acquisitions[0].gains()[1][index]
 
 
 def test_what_cannot_be_faster_by_more_than_noise_ends_the_search_with_the_figures():
@@ -169,36 +171,36 @@ def test_what_cannot_be_faster_by_more_than_noise_ends_the_search_with_the_figur
 
 
 def test_where_memory_is_sought_the_search_ends_with_the_least_that_it_expects():
-    ground = Ground(SPACE, LANDSCAPE.facts, Aim(Objective("memory"), LANDSCAPE.limit_bytes))
-    knowledge = Knowledge(ground, [seen(0, SPACE.baseline)])
+    context = SearchContext(SPACE, LANDSCAPE.facts, Aim(Objective("memory"), LANDSCAPE.limit_bytes))
+    knowledge = Knowledge(context, [seen(0, SPACE.baseline)])
     best = knowledge.observations[0]
-    standing = Standing(ground.aim, knowledge.model, [best], best)
+    acquisition = Acquisition(context.aim, knowledge.model, [best], best)
     peak, rate = format_bytes(best.peak_bytes), format_rate(0.97 * best.samples_per_s)
     less = format_bytes(best.peak_bytes / 2)
-    reason = standing.stop_reason(math.log(2))
+    reason = acquisition.stop_reason(math.log(2))
     assert reason.startswith(f"The model of this search expects no less than {less} of anything untried at ")
     assert reason.endswith(f" samples/s or more; the best was measured at {peak}.")
-    assert f"no less than {peak} of" in standing.stop_reason(-1.0), "what is untried is no better than the best"
-    assert rate[:2] in standing.exhausted_reason()
+    assert f"no less than {peak} of" in acquisition.stop_reason(-1.0), "what is untried is no better than the best"
+    assert rate[:2] in acquisition.exhausted_reason()
 
 
 def test_before_anything_fits_the_reasons_name_no_best():
     knowledge = knowing()
-    standing = Standing(Aim(Objective(), LANDSCAPE.limit_bytes), knowledge.model, [], None)
-    assert standing.stop_reason(0.1).endswith(" samples/s of anything untried that fits.")
-    assert standing.exhausted_reason().startswith("Nothing tried fits 2.34 GiB, and nothing else is likely to")
+    acquisition = Acquisition(Aim(Objective(), LANDSCAPE.limit_bytes), knowledge.model, [], None)
+    assert acquisition.stop_reason(0.1).endswith(" samples/s of anything untried that fits.")
+    assert acquisition.exhausted_reason().startswith("Nothing tried fits 2.34 GiB, and nothing else is likely to")
 
 
 def test_expected_gains_are_those_of_draws_times_the_chance_to_be_allowed():
     knowledge = knowing(at(32))
-    (standing,) = knowledge.standings
-    expected, (gain, sd) = standing.expected_gains(), standing.gains()
+    (acquisition,) = knowledge.acquisitions
+    expected, (gain, sd) = acquisition.expected_gains(), acquisition.gains()
     drawn = np.random.default_rng(0).standard_normal(200_000)
     for index in np.argsort(-expected)[:5]:
         costs = math.exp(-gain[index]) * np.maximum(1 + sd[index] * drawn, 0.25)
         mean = float(np.maximum(1 / costs - 1, 0.0).mean())
-        assert expected[index] == pytest.approx(mean * standing.allowed()[index], rel=0.03)
-    best = knowledge.model.place_of(standing.best)
+        assert expected[index] == pytest.approx(mean * acquisition.allowed()[index], rel=0.03)
+    best = knowledge.model.place_of(acquisition.best)
     assert expected[best] < 0.1 * expected.max()
     assert (expected >= 0).all()
 
@@ -218,7 +220,7 @@ def test_the_longer_a_start_takes_the_more_trials_share_it():
 def test_sizes_between_the_usual_ones_come_once_the_others_tell_nothing_more():
     knowledge = knowing(at(32))
     assert propose(knowledge, most=1, start=4.0, seed=0).configurations[0].batch_size not in SPACE.between
-    usual = ~knowledge.ground.candidates.between
+    usual = ~knowledge.context.candidates.between
     tried = [one for one in SPACE.configurations() if one.batch_size not in SPACE.between]
     # Memory ends between two of the usual sizes, and a step takes hardly longer with more.
     waves = replace(LANDSCAPE, overhead_s=0.5)
@@ -232,10 +234,10 @@ def test_sizes_between_the_usual_ones_come_once_the_others_tell_nothing_more():
 
 def test_what_was_asked_for_where_memory_ended_raises_what_is_expected_of_others():
     limit = LANDSCAPE.limit_bytes
-    ground = Ground(SPACE, LANDSCAPE.facts, Aim(Objective(), limit))
+    context = SearchContext(SPACE, LANDSCAPE.facts, Aim(Objective(), limit))
     failed = Observation(1, at(64), "sampler", "scored", 0.0, 1.1 * limit, out_of_memory=True)
     observed = [[seen(0, SPACE.baseline), replace(failed, needed_bytes=needed)] for needed in (None, 2.0 * limit)]
-    unknown, known = (Knowledge(ground, one).model.peaks.of([at(96)])[0].item() for one in observed)
+    unknown, known = (Knowledge(context, one).model.peaks.of([at(96)])[0].item() for one in observed)
     assert known > unknown
 
 
@@ -279,9 +281,9 @@ def simulated(*plans, batch=8):
 
 def measured(*observed, facts=FACTS, limit=1 << 40, offset=OFFSET):
     peaks = [(SIMULATED.baseline, simulated() + offset), *observed]
-    ground = Ground(SIMULATED, facts, Aim(Objective(), limit))
+    context = SearchContext(SIMULATED, facts, Aim(Objective(), limit))
     return Knowledge(
-        ground,
+        context,
         [Observation(n, one, "sampler", "scored", 10.0, peak, peak <= limit) for n, (one, peak) in enumerate(peaks)],
     )
 
@@ -319,10 +321,10 @@ def test_what_the_script_itself_holds_in_a_step_says_nothing_of_it_compiled():
     matrix = (PhaseMemory("pre_forward", 0, still, OFFSET, None, 0, 0, 0),)
     facts = replace(ON_CPU, calibration=calibration, memory_matrix=matrix)
     space = build_space(facts, StudySpec(script="train.py", engine="inductor"))
-    ground = Ground(space, facts, Aim(Objective(), 1 << 40))
+    context = SearchContext(space, facts, Aim(Objective(), 1 << 40))
     by_compiled, grown = [], []
     for peak in (OFFSET, 100 * OFFSET):
-        model = Knowledge(ground, [Observation(0, space.baseline, "sampler", "scored", 10.0, peak, True)]).model
+        model = Knowledge(context, [Observation(0, space.baseline, "sampler", "scored", 10.0, peak, True)]).model
         one, larger = expect(model, [space.plain(8), space.plain(16)])
         by_compiled.append(one.peak_bytes)
         grown.append(larger.peak_bytes - one.peak_bytes)
@@ -333,9 +335,9 @@ def test_what_the_script_itself_holds_in_a_step_says_nothing_of_it_compiled():
 def test_what_scatters_is_less_likely_to_fit_than_what_is_expected_of_it():
     offset = 500 * MIB
     knowledge = measured(facts=ON_CPU, limit=int(1.15 * (offset + simulated(DROPOUT, batch=32))), offset=offset)
-    index = knowledge.ground.candidates.index(PLANNED)
+    index = knowledge.context.candidates.index(PLANNED)
     mean, sd = (each[index] for each in knowledge.model.peaks.of_all())
-    certainty = NormalDist(mean, sd).cdf(knowledge.ground.aim.limit_bytes)
+    certainty = NormalDist(mean, sd).cdf(knowledge.context.aim.limit_bytes)
     assert 0.5 < knowledge.model.fits()[index] < certainty - 0.005
 
 
@@ -343,10 +345,10 @@ def just_fitting(facts):
     """Two trials: one a hundredth below the limit, and a slower one far below it."""
     seen = [(SIMULATED.baseline, 10.0), (PLANNED, 30.0), (SIMULATED.plain(4), 20.0)]
     peaks = [OFFSET + simulated(*one.plans, batch=one.batch_size) for one, _ in seen]
-    ground = Ground(SIMULATED, facts, Aim(Objective(), int(1.01 * peaks[1])))
+    context = SearchContext(SIMULATED, facts, Aim(Objective(), int(1.01 * peaks[1])))
     observed = zip(seen, peaks, strict=True)
     return Knowledge(
-        ground,
+        context,
         [
             Observation(number, one, "sampler", "scored", rate, peak, feasible=True)
             for number, ((one, rate), peak) in enumerate(observed)
@@ -356,8 +358,8 @@ def just_fitting(facts):
 
 def test_what_only_just_fitted_is_no_best_where_each_process_has_another_peak():
     on_gpu, on_cpu = just_fitting(ON_GPU), just_fitting(ON_CPU)
-    assert on_gpu.standings[0].best.configuration == PLANNED
-    assert on_cpu.standings[0].best.configuration == SIMULATED.plain(4)
+    assert on_gpu.acquisitions[0].best.configuration == PLANNED
+    assert on_cpu.acquisitions[0].best.configuration == SIMULATED.plain(4)
     assert (on_gpu.model.fits_again(on_gpu.feasible) >= EVEN_CHANCE).tolist() == [True, True, True]
     assert (on_cpu.model.fits_again(on_cpu.feasible) >= EVEN_CHANCE).tolist() == [True, False, True]
 
@@ -365,12 +367,12 @@ def test_what_only_just_fitted_is_no_best_where_each_process_has_another_peak():
 def test_the_script_itself_needs_no_leave_to_be_what_others_are_held_against():
     near = [(SIMULATED.baseline, 10.0), (SIMULATED.plain(4), 6.0)]
     peaks = [OFFSET + simulated(batch=one.batch_size) for one, _ in near]
-    ground = Ground(SIMULATED, ON_CPU, Aim(Objective(), int(1.01 * peaks[0])))
+    context = SearchContext(SIMULATED, ON_CPU, Aim(Objective(), int(1.01 * peaks[0])))
     observed = [
         Observation(number, one, "sampler", "scored", rate, peak, feasible=True)
         for number, ((one, rate), peak) in enumerate(zip(near, peaks, strict=True))
     ]
-    assert Knowledge(ground, observed).standings[0].best.configuration == SIMULATED.baseline
+    assert Knowledge(context, observed).acquisitions[0].best.configuration == SIMULATED.baseline
 
 
 def test_an_answer_has_to_fit_in_each_process_where_those_differ():
@@ -383,8 +385,8 @@ def test_an_answer_has_to_fit_in_each_process_where_those_differ():
 
 def test_what_was_not_simulated_yet_is_told_from_what_was():
     knowledge = measured()
-    candidates, model = knowledge.ground.candidates, knowledge.model
-    others = [index for index in range(len(candidates)) if index not in knowledge.ground.predictions.indices]
+    candidates, model = knowledge.context.candidates, knowledge.model
+    others = [index for index in range(len(candidates)) if index not in knowledge.context.predictions.indices]
     assert others
     mean, _ = model.peaks.of_all()
     expected = expect(model, [candidates.configuration(index) for index in others])
@@ -394,8 +396,8 @@ def test_what_was_not_simulated_yet_is_told_from_what_was():
 def test_where_nothing_can_be_simulated_the_plan_table_tells():
     elsewhere = Calibration("2.13.0", "another CPU", "float32/bfloat16", 2, {"batch": 8}, error=0.01)
     rough = measured(facts=replace(FACTS, calibration=elsewhere))
-    assert not rough.ground.predictions.works
-    assert measured().ground.predictions.works
+    assert not rough.context.predictions.works
+    assert measured().context.predictions.works
     planned = Configuration("aot", (DROPOUT,), batch_size=16)
     assert expect(rough.model, [planned]) != expect(measured().model, [planned])
 
@@ -417,8 +419,8 @@ def test_what_a_choice_does_to_activations_is_learnt_at_one_batch_size_and_expec
         Observation(number, one, "sampler", "scored", 100.0, halved(one), feasible=True)
         for number, one in enumerate(tried)
     ]
-    ground = Ground(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
-    (expected,) = expect(Knowledge(ground, observations).model, [cast(64)])
+    context = SearchContext(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
+    (expected,) = expect(Knowledge(context, observations).model, [cast(64)])
     assert expected.peak_bytes == pytest.approx(halved(cast(64)), rel=0.05)
     assert expected.peak_bytes < 0.75 * halved(cast(64, 0))
 
@@ -426,9 +428,9 @@ def test_what_a_choice_does_to_activations_is_learnt_at_one_batch_size_and_expec
 def test_a_setting_of_the_allocator_may_change_a_quarter_of_what_another_choice_may():
     def doubts(name):
         space = build_space(LANDSCAPE.facts, StudySpec(script="train.py", engine="eager", choices=(name,)))
-        ground = Ground(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
+        context = SearchContext(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
         model = Knowledge(
-            ground, [Observation(0, space.baseline, "baseline", "scored", 100.0, 2e9, feasible=True)]
+            context, [Observation(0, space.baseline, "baseline", "scored", 100.0, 2e9, feasible=True)]
         ).model
         made = space.configuration(space.plain_point | {"batch_size": 16, name: 1})
         (expected,) = expect(model, [made])
@@ -451,6 +453,6 @@ def test_a_choice_that_only_ran_out_of_memory_so_far_is_tried_with_less_before_t
         limit = LANDSCAPE.limit_bytes
         one = Observation(len(observed), of(size, 1), "sampler", "scored", 0.0, 1.1 * limit, out_of_memory=True)
         observed.append(one)
-    ground = Ground(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
-    proposal = propose(Knowledge(ground, observed), most=1, start=4.0, seed=0)
+    context = SearchContext(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
+    proposal = propose(Knowledge(context, observed), most=1, start=4.0, seed=0)
     assert [one.makes("bf16") for one in proposal.configurations] == [True], proposal.reason

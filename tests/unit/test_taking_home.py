@@ -19,9 +19,9 @@ from autotune.records.configuration import Configuration
 from autotune.records.facts import ClusterFacts, Facts, Located, LocatedBlocks
 from autotune.records.outcome import ScriptError
 from autotune.records.plan import Plan
-from autotune.tuning import taking_home
+from autotune.tuning import exporting
 from autotune.tuning.budget import Interruption
-from autotune.tuning.taking_home import TakingHome
+from autotune.tuning.exporting import TakingHome
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.predictable import PREDICTABLE
 from tests.fakes.study_record import FACTS as STUDY_FACTS
@@ -196,7 +196,7 @@ def test_the_command_for_the_nearest_writes_to_the_same_file(tmp_path):
 @pytest.mark.parametrize("nearest", [False, True])
 def test_the_script_itself_is_no_nearest_setting(nearest, tmp_path, monkeypatch):
     nothing = Expressed(FACTS.baseline, refusals=(Refusal("it draws at random"),))
-    monkeypatch.setattr(taking_home, "express", lambda *_: nothing)
+    monkeypatch.setattr(exporting, "express", lambda *_: nothing)
     with pytest.raises(ExportError, match="cannot be said so, nor anything near it: it draws at random") as refused:
         take(tmp_path, "gelu+native_dropout+:1:-1", nearest=nearest)
     assert "--nearest" not in refused.value.hint

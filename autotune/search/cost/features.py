@@ -16,7 +16,7 @@ from ...records.engines import ENGINES, PLAIN_ENGINES
 from ...records.facts import ClusterFacts, Facts
 from ...records.plan import COMPROMISED
 from ..space import BATCH_SIZE, LEVEL, Space
-from .beliefs import PlanTable
+from .prior_values import PlanTable
 
 Array = npt.NDArray[np.float64]
 _Result = TypeVar("_Result")

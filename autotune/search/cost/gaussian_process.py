@@ -23,8 +23,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from .beliefs import Evidence
 from .features import Array, Features, kept
+from .prior_values import Evidence
 
 # Such a share of a variance is added, or left, where rounding could leave less than nothing.
 _JITTER = 1e-9

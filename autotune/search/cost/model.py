@@ -18,11 +18,11 @@ from ...records.configuration import Configuration
 from ...records.engines import ENGINES, PLAIN_ENGINES
 from ...records.facts import Facts
 from ..candidates import Indices, Observation
-from .beliefs import Noise, PlanTable, StepTime
+from .context import SearchContext
 from .features import Array, Features
 from .gaussian_process import GaussianProcess
-from .ground import Ground
 from .peaks import Peaks
+from .prior_values import Noise, PlanTable, StepTime
 from .priors import StepTimePrior
 
 
@@ -36,16 +36,16 @@ class CostModel:
         ruled_out: (n,), which candidates need no less memory than what turned out not to fit.
     """
 
-    def __init__(self, ground: Ground, observations: Sequence[Observation]) -> None:
-        self._space, self._candidates = space, candidates = ground.space, ground.candidates
-        self.run_limit_bytes = float(ground.aim.run_limit_bytes)
-        self.limit_bytes = min(float(ground.aim.limit_bytes), self.run_limit_bytes)
+    def __init__(self, context: SearchContext, observations: Sequence[Observation]) -> None:
+        self._space, self._candidates = space, candidates = context.space, context.candidates
+        self.run_limit_bytes = float(context.aim.run_limit_bytes)
+        self.limit_bytes = min(float(context.aim.limit_bytes), self.run_limit_bytes)
         seen = [one for one in observations if space.point(one.configuration) is not None]
         scored = [one for one in seen if one.state == "scored"]
         timed = [one for one in scored if one.samples_per_s > 0]
         self._own = own = [one for one in timed if self._is_own(one.configuration)]
-        step_s = self._step_s(own or timed, ground.facts)
-        self._featuring, self._all = features = ground.features(step_s)
+        step_s = self._step_s(own or timed, context.facts)
+        self._featuring, self._all = features = context.features(step_s)
         unit_sd = StepTime.UNIT_SD if own else StepTime.UNIT_OF_OTHER_ENGINE_SD
         table_sd = PlanTable.FUSED_TIMES_SD if ENGINES[space.engine].fuses else PlanTable.TIMES_SD
         self._priors = [StepTimePrior(step_s, unit_sd, table_sd, roughness) for roughness in StepTime.ROUGHNESSES]
@@ -69,7 +69,7 @@ class CostModel:
         sized = [one for one in scored if one.peak_bytes is not None and one not in bounded]
         self._is_calibrated = bool(sized)
         bounded = [one for one in bounded if self._is_own(one.configuration)]
-        self.peaks = Peaks(ground, features, sized, bounded)
+        self.peaks = Peaks(context, features, sized, bounded)
         self.ruled_out = np.zeros(len(candidates), dtype=bool)
         for one in (*bounded, *sized):
             if self._is_own(one.configuration) and (one in bounded or (one.peak_bytes or 0) > self.limit_bytes):

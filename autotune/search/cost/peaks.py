@@ -11,10 +11,10 @@ from ...records.configuration import Configuration
 from ...records.engines import ENGINES
 from ...records.facts import Facts
 from ..candidates import Indices, Observation
-from .beliefs import Noise, TabledPeak
+from .context import SearchContext
 from .features import Array, Features, Featuring
 from .gaussian_process import GaussianProcess
-from .ground import Ground
+from .prior_values import Noise, TabledPeak
 from .priors import PeakPrior, Resident, SimulatedPeakPrior
 
 # So many simulated peaks hold the plan table's way of telling them to simulation.
@@ -31,14 +31,14 @@ class Peaks:
 
     def __init__(
         self,
-        ground: Ground,
+        context: SearchContext,
         features: tuple[Featuring, Features],
         sized: Sequence[Observation],
         bounded: Sequence[Observation],
     ) -> None:
-        self._predictions = ground.predictions
+        self._predictions = context.predictions
         self._featuring, self._all = features
-        facts, space, limit_bytes = ground.facts, ground.space, float(ground.aim.run_limit_bytes)
+        facts, space, limit_bytes = context.facts, context.space, float(context.aim.run_limit_bytes)
         # A configuration, and its peak in bytes, that all is measured in.
         units = [one for one in sized if one.configuration.key == space.baseline.key] or sized
         unit, unit_bytes = space.baseline, limit_bytes

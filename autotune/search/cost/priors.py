@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from .beliefs import ChoiceEffect, EngineEffect, PlanTable, ResidentSet, SimulatedPeak, StepTime, TabledPeak
 from .features import Array, Features, kept
 from .gaussian_process import GaussianProcess, Part
+from .prior_values import ChoiceEffect, EngineEffect, PlanTable, ResidentSet, SimulatedPeak, StepTime, TabledPeak
 
 
 @dataclass(frozen=True)

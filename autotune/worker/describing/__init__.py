@@ -2,5 +2,5 @@
 
 ``description.py`` collects what is the same for all engines, ``graph_description.py`` and ``ortmodule_description.py``
 add their plan tables. ``calibration.py`` measures what the simulation of a graph cannot know, by running its halves
-(``halves.py``) and single operators (``workspace.py``) while ``allocations.py`` counts.
+(``isolated_run.py``) and single operators (``workspace.py``) while ``allocations.py`` counts.
 """

@@ -27,7 +27,7 @@ from ..plans.partition import JointGraph
 from ..plans.redrawing import draws_again
 from .allocations import why_uncounted
 from .dimensions import Dimensions, Names, size_of
-from .halves import Halves, sizes_of
+from .isolated_run import IsolatedRun, sizes_of
 from .root_inputs import BATCH
 from .step_recorder import StepRecorder
 from .workspace import as_inductor_lays_out, as_traced, workspaces
@@ -233,7 +233,7 @@ def _with_workspaces(
     batches: list[int] = []
     for at in [*(dimensions_at(cut) for cut in sorted(cuts) if cut < dimensions[BATCH]), dimensions]:
         try:
-            peaks = Halves(joint.unplanned, arguments, sizes_at(at)).node_peaks(layout)
+            peaks = IsolatedRun(joint.unplanned, arguments, sizes_at(at)).node_peaks(layout)
         except (RuntimeError, IndexError, ValueError) as error:
             # Of dimensions that depend on each other not every part is a batch. The whole one is.
             if at is dimensions or isinstance(error, torch.OutOfMemoryError):
@@ -250,8 +250,8 @@ def _with_workspaces(
     rows = {place: row for place, row in sorted(rows.items()) if any(row)}
     if batch is not None:
         most_bytes = simulation.run(dimensions=dimensions).peak_bytes
-        halves = (joint.unplanned.forward, joint.unplanned.backward)
-        nodes = {number[node.name]: node for half in halves for node in half.graph.nodes if node.name in number}
+        isolated = (joint.unplanned.forward, joint.unplanned.backward)
+        nodes = {number[node.name]: node for half in isolated for node in half.graph.nodes if node.name in number}
         for larger in (batch * factor for factor in _LARGER_BATCHES):
             expected = {nodes[place]: _expected(batches, row, larger) for place, row in rows.items()}
             # Many do not grow. Where one does and there is no memory for it, a GPU's allocator says so.
@@ -298,7 +298,7 @@ def _checked(
         if generates and plans:
             continue
         run = of.generated if generates else {False: pair.run_forward, True: pair.run_backward}
-        peak = Halves(pair, arguments, sizes).peak(run[False], run[True])
+        peak = IsolatedRun(pair, arguments, sizes).peak(run[False], run[True])
         if peak:
             largest = max(largest, abs(simulated.peak_bytes - peak) / peak)
         if generates and simulated.peak_bytes:

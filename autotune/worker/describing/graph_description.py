@@ -32,6 +32,7 @@ from .root_inputs import BATCH, RootCall
 _STEPS = 6
 
 
+@dataclass(eq=False)
 class GraphDescription(Description):
     """Traces sizes as symbols, times the operators, and counts in one last step what each of them allocates."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import sympy
 from torch import nn
@@ -20,6 +21,7 @@ from .root_inputs import RootCall
 _SIZE = re.compile(r".*_dim(\d+)$")
 
 
+@dataclass(eq=False)
 class OrtModuleDescription(Description):
     """One step tells everything: ONNX Runtime finds the plans as it builds its graph."""
 

@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from ...errors import UsageError, did_you_mean
 from ...metering.host import reset_resident_peak, resident_peak
 from ...records.units import format_bytes
-from ..given import check_module
+from ..argument_checks import check_module
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
 from ..hooks.watch import Lasting, Packed, in_backward, unpack

@@ -11,7 +11,7 @@ from torch import nn
 
 from ...metering.host import reset_resident_peak, resident_bytes, resident_peak, trim_heap
 from ...records.matrix import MemoryPhase, PhaseMemory
-from ..given import check_module
+from ..argument_checks import check_module
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
 from ..hooks.watch import in_backward

@@ -168,7 +168,7 @@ class Spawned:
         return self._process.wait()
 
 
-class Family:
+class ProcessTree:
     """The worker's main process and everything that came out of it; leaving the context kills them all.
 
     The main process is not reaped before that, so neither its pid nor its process group can be given to a stranger.

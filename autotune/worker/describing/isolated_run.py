@@ -22,7 +22,7 @@ from .workspace import Layout, form_at, size_at, stand_in, zeros
 _INDICES = (torch.int64, torch.int32)
 
 
-class Halves:
+class IsolatedRun:
     """One forward and backward of a pair apart from the script's step, on its inputs cut to given sizes."""
 
     def __init__(self, pair: Pair, arguments: Sequence[Any], sizes: Mapping[sympy.Symbol, int]) -> None:

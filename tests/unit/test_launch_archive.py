@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import UsageError
-from autotune.launch import parcel
-from autotune.launch.parcel import pack, unpack
+from autotune.launch import archive
+from autotune.launch.archive import pack, unpack
 from tests.fakes.hostile_names import HOSTILE_NAMES
 
 
@@ -113,7 +113,7 @@ def files_beside_the_script(folder: Path) -> None:
 def test_too_much_is_refused_with_what_to_move_away_first(
     folder: Path, fill: Callable[[Path], None], told: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parcel, "MOST_FILES", 20 if "files" in told else 1000)
+    monkeypatch.setattr(archive, "MOST_FILES", 20 if "files" in told else 1000)
     fill(folder)
 
     with pytest.raises(UsageError, match=told) as caught:
@@ -122,8 +122,8 @@ def test_too_much_is_refused_with_what_to_move_away_first(
 
 
 def test_nobody_waits_for_millions_of_files_to_be_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parcel, "MOST_FILES", 20)
-    monkeypatch.setattr(parcel, "_LOOK_S", 0.0)
+    monkeypatch.setattr(archive, "MOST_FILES", 20)
+    monkeypatch.setattr(archive, "_LOOK_S", 0.0)
     files_in_a_folder(folder)
 
     with pytest.raises(UsageError, match="more than the 20 files that are sent: at least 0 files"):
@@ -139,11 +139,11 @@ def test_a_hundred_thousand_files_are_refused_before_all_are_looked_at(
         (folder / f"{number}.txt").touch()
     look = Path.lstat
     monkeypatch.setattr(Path, "lstat", lambda path: (looked_at.append(path), look(path))[1])
-    monkeypatch.setattr(parcel, "_LOOK_S", 0.0)
+    monkeypatch.setattr(archive, "_LOOK_S", 0.0)
 
     with pytest.raises(UsageError, match="more than the 10,000 files"):
         pack(folder)
-    assert len(looked_at) <= parcel.MOST_FILES + 1
+    assert len(looked_at) <= archive.MOST_FILES + 1
 
 
 def test_names_of_any_kind_arrive(folder: Path, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def old_tarfile(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(tarfile, "data_filter", raising=False)
 
 
-def _parcel(name: str, linkname: str = "") -> bytes:
+def _archive(name: str, linkname: str = "") -> bytes:
     written = io.BytesIO()
     with tarfile.open(fileobj=written, mode="w:gz") as archive:
         member = tarfile.TarInfo(name)
@@ -211,6 +211,6 @@ def test_nothing_comes_to_lie_outside_under_an_older_python(tmp_path: Path, name
     (tmp_path / "there").mkdir()
 
     with pytest.raises(tarfile.TarError, match="does not stay"):
-        unpack(_parcel(name, leads_to), tmp_path / "there")
+        unpack(_archive(name, leads_to), tmp_path / "there")
 
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]

@@ -79,7 +79,7 @@ def _total(figures: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-class Ledger:
+class ResultLog:
     """Collects the lines of ``results.jsonl``.
 
     A configuration's outcome is complete when every rank has written its own. ``num_processes`` and ``devices``, the

@@ -49,7 +49,7 @@ class Predictions:
         return self.of(self._candidates.configuration(index))
 
 
-class Ground:
+class SearchContext:
     """The ground of a study, of whose trials each takes ``least_steps`` optimizer steps at the least."""
 
     def __init__(self, space: Space, facts: Facts, aim: Aim, *, least_steps: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Standing of untried candidates beside the best trial so far, by the cost model's expectations and an aim."""
+"""Acquisition of untried candidates beside the best trial so far, by the cost model's expectations and an aim."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..records.units import format_bytes, format_rate, format_speed
 from ..verdict.aim import Aim
 from ..verdict.search_end import EVEN_CHANCE
 from .candidates import Indices, Observation
-from .cost.beliefs import Noise, StepTime
 from .cost.features import Array
 from .cost.model import CostModel
+from .cost.prior_values import Noise, StepTime
 
 # No peak is expected below this share of the best's: the model is a straight line, which may come down to nothing.
 _LEAST_PEAK = 0.02
@@ -31,7 +31,7 @@ _QUANTILES = np.array([NormalDist().inv_cdf((number + 0.5) / 64) for number in r
 _GAINS = -50.0, 5.0
 
 
-class Standing:
+class Acquisition:
     """Candidates beside the best of the feasible trials, whose speeds and peaks are measured.
 
     Speeds are held against ``reference``, or without one against the fastest that fits.

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from autotune.errors import RunError
-from autotune.launch import family
-from autotune.launch.family import Family
+from autotune.launch import process_tree
+from autotune.launch.process_tree import ProcessTree
 
 pytestmark = pytest.mark.process
 
@@ -36,9 +36,9 @@ class Stuck:
 
 @pytest.fixture
 def sleeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
-    monkeypatch.setattr(family, "_TERMINATE_S", 0.01)
-    monkeypatch.setattr(family, "_KILL_S", 0.0)
-    monkeypatch.setattr(family, "_RARE_LOOK_S", 0.005)
+    monkeypatch.setattr(process_tree, "_TERMINATE_S", 0.01)
+    monkeypatch.setattr(process_tree, "_KILL_S", 0.0)
+    monkeypatch.setattr(process_tree, "_RARE_LOOK_S", 0.005)
     with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True) as process:
         yield process
         process.kill()
@@ -47,8 +47,8 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]
 def test_a_process_that_stays_is_named_with_the_time_that_it_had(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(family, "_KILL_S_PER_GIB", 0.0)
-    stuck = Family(lambda token: Stuck(sleeper, looks=10**6))
+    monkeypatch.setattr(process_tree, "_KILL_S_PER_GIB", 0.0)
+    stuck = ProcessTree(lambda token: Stuck(sleeper, looks=10**6))
 
     with pytest.raises(RunError, match=rf"\[{sleeper.pid}\] of the run are still there 0 s after SIGKILL"):
         stuck.kill()
@@ -59,6 +59,6 @@ def test_a_process_that_stays_is_named_with_the_time_that_it_had(
 def test_a_process_that_holds_much_memory_has_longer_to_be_gone(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(family, "_KILL_S_PER_GIB", 10.0 * 2**10)
+    monkeypatch.setattr(process_tree, "_KILL_S_PER_GIB", 10.0 * 2**10)
 
-    assert Family(lambda token: Stuck(sleeper, looks=50)).kill() < 0
+    assert ProcessTree(lambda token: Stuck(sleeper, looks=50)).kill() < 0

@@ -14,7 +14,7 @@ from .node import Left
 from .port import Event, RunResult
 
 
-class Told:
+class ClusterResults:
     """The events and outcomes of a run so far. An outcome that was told is final, whatever a later attempt says of it.
 
     ``on_event`` receives each event, counted as the request's; an event that several attempts tell comes once.
