@@ -6,13 +6,16 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from ..errors import UsageError
 from ..records.printable import is_unicode
 from ..records.study import StudyRecord
-from ..store.database import Store
 from .options import DEFAULT_STORAGE
+
+if TYPE_CHECKING:
+    from ..store.database import Store
 
 # What is in the folder of all this.
 _DATABASE_NAMES = [f"studies.db{end}" for end in ("", "-journal", "-shm", "-wal")]

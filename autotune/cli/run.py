@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,9 +13,11 @@ from ..records.codec import to_json
 from ..records.printable import shell_word
 from ..records.study import Goal, Objective, Sampler, StudySpec
 from ..records.units import format_share, parse_bytes, parse_duration, parse_share
-from ..store.study import Study
 from . import options
 from .command import make_app, print_json
+
+if TYPE_CHECKING:
+    from ..store.study import Study
 
 
 def _read_plans(path: str) -> tuple[str, ...]:
