@@ -72,7 +72,7 @@ def how_to_go_on(record: StudyRecord, storage: str, *, is_interrupted: bool = Fa
     words = ["autotune", "resume", record.name]
     needed_s = None if record.verdict is None else record.verdict.needed_s
     why = "Every finished trial is stored; to go on"
-    trials = [trial.measured.measurement for trial in record.trials if trial.measured]
+    trials = [trial.measured for trial in record.trials if trial.measured]
     is_drowned = record.verdict is not None and record.verdict.is_drowned and not is_interrupted
     if is_drowned and 2 * sum(t.contended for t in trials) > len(trials):
         # What a search has learnt of a busy machine would mislead it on a quiet one.

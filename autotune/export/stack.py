@@ -51,7 +51,7 @@ def choose_configuration(record: StudyRecord, configuration: Configuration | Non
         hint = f"let it go on: autotune resume {shell_word(record.name)}; or "
         if record.verdict.kind_of_answer == "nothing_fits":
             hint = "try smaller --batch-sizes or a larger --memory-limit; or "
-        elif own is not None and own.measurement.samples_per_s <= 0:
+        elif own is not None and own.samples_per_s <= 0:
             hint = ""  # the next trials' could not be counted either
         raise ExportError(
             f"study {record.name!r} has no winner to export: {record.verdict.sentences}",

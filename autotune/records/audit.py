@@ -18,10 +18,10 @@ class AuditedRegion:
     """Regions of one name in which something else than autograd decides what is kept.
 
     ``kind``: ``torch.utils.checkpoint`` with ``use_reentrant=False`` or ``True``, or saved-tensor hooks, such as those
-    of ``save_on_cpu``, by whose class the region is then named; else by the class of the module that is checkpointed,
-    or the function. ``calls`` are those of one optimizer step, ``calls_without_gradients`` those of them in which
-    nothing is saved anyhow. ``offered_bytes`` is what autograd would have kept for them without the region,
-    ``freed_bytes`` what was gone of it as the backward began.
+    of ``save_on_cpu``. The name is the class of these hooks, or the class of the module or the function that is
+    checkpointed. ``calls`` are those of one optimizer step; in ``calls_without_gradients`` of them nothing is saved
+    anyhow. ``offered_bytes`` is what autograd would have kept for them without the region, of which ``freed_bytes``
+    were gone as the backward began.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Holder:
     """Modules that keep something outside of every region: their path, ``*`` for an index, and their class.
 
     Both are empty for what is kept outside of any module, as for a loss function, and for what enters checkpointed
-    regions (``enters_regions``). ``in_blocks`` says whether they are parts of repeated blocks.
+    regions (``enters_regions``). ``in_blocks``: they are parts of repeated blocks.
     """
 
     path: str
@@ -49,10 +49,11 @@ class Holder:
 
 @dataclass(frozen=True)
 class AuditedBlocks:
-    """The model's repeated blocks, ``number`` of them, and what a step would keep at most with each checkpointed.
+    """The model's repeated blocks, ``number`` of them of the classes ``names``.
 
-    That is what lies outside of them, what enters each, and the whole of the largest one while it is computed again.
-    ``names`` are their classes. ``inside_bytes`` is what they keep, without what enters them, if nothing is freed.
+    A step with each of them checkpointed would keep ``peak_bytes`` at most: what lies outside of them, what enters
+    each, and the whole of the largest one while it is computed again. They keep ``inside_bytes``, without what enters
+    them, if nothing is freed.
     """
 
     names: tuple[str, ...]
@@ -65,12 +66,12 @@ class AuditedBlocks:
 class Counted:
     """The bytes that autograd keeps in a training step, and the seconds that the step takes.
 
-    The bytes are those of storages on the device that is trained on. Parameters, buffers and the model's inputs are
-    left out. ``kept_bytes`` are there as the backward begins. ``peak_bytes`` is the most at that moment and after each
+    The bytes are those of storages on the device that is trained on, without parameters, buffers and the model's
+    inputs. ``kept_bytes`` are there as the backward begins. ``peak_bytes`` is the most at that moment and after each
     region that was computed again. ``without_bytes`` would be kept without regions. ``elsewhere_bytes`` were kept on
     another device. ``between_bytes`` of what is kept lie inside of repeated blocks, and in no region. ``step_s`` is the
-    mean of other steps than the counted one. ``recompute_s`` of it went into computing regions again, and ``hooks_s``
-    into packing and unpacking saved tensors.
+    mean of other steps than the counted one, ``recompute_s`` of it went into computing regions again, ``hooks_s`` into
+    packing and unpacking saved tensors.
     """
 
     kept_bytes: int
@@ -84,7 +85,7 @@ class Counted:
 
     @property
     def saving_bytes(self) -> int:
-        """By how much regions lower the most that is kept at once."""
+        """Return by how much regions lower the most that is kept at once."""
         return self.without_bytes - self.peak_bytes
 
     @property
@@ -120,8 +121,8 @@ class Audit:
     """The observations of a few steps of the script as it stands.
 
     ``counted`` is of the script as it is. ``regions``, ``holders``, ``blocks`` and ``idle`` are of a step without
-    ``torch.compile`` where the script compiles, as graphs have no modules. ``peaks`` and ``split`` are of the whole
-    step, as measured before. ``notes`` tell what could not be seen.
+    ``torch.compile``, as graphs have no modules. ``peaks`` and ``split`` are of the whole step, as measured before.
+    ``notes`` tell what could not be seen.
     """
 
     counted: Counted
@@ -137,6 +138,6 @@ class Audit:
 
     @property
     def eager(self) -> Counted:
-        """The step without ``torch.compile``, as far as that was seen: what regions do by themselves."""
+        """Return the step without ``torch.compile``, as far as that was seen: what regions do by themselves."""
         seen = self.compiled.eager if self.compiled is not None else None
         return seen or self.counted

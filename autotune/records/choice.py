@@ -1,7 +1,6 @@
-"""Choices of a search: each is something that can be done in several ways while a model runs.
+"""Choices of a search: each can be made in several ways while a model runs.
 
-Each kind of choice is a class. The class holds all that there is to know of the kind where neither torch nor ONNX
-Runtime is there.
+Each kind of choice is a class with all that is known of the kind without torch and without ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -19,9 +18,8 @@ from .facts import Facts
 class StackLine:
     """The settings that a choice puts into the optimizer stack of a bundle.
 
-    ``part`` tells where they go. With ``engine`` they go into the engine's layer, with ``model`` into a layer of their
-    own around the model. With ``optimizers`` they go into each optimizer that leaves these settings open. With
-    ``process`` they go into a layer of their own below all others. Layers of the same name are one.
+    ``part`` tells where they go: the engine's layer, a layer of their own around the model, each of the optimizers that
+    leaves these settings open, or a layer of their own below all others. Layers of the same name are one.
     """
 
     part: Literal["engine", "model", "optimizers", "process"]
@@ -31,7 +29,7 @@ class StackLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(ABC):
-    """One that can be had; its subclasses are the kinds.
+    """A choice that can be made; its subclasses are the kinds.
 
     Attributes:
         name: what ``run --allow`` takes.
@@ -62,17 +60,17 @@ class Choice(ABC):
         return value in ("0", "1")
 
     def values_for(self, facts: Facts) -> tuple[int, ...]:
-        """The ascending values to try, that of the engine itself included."""
+        """Return the values to try in ascending order, the engine's own included."""
         del facts
         return (0, 1)
 
     @property
     def variables(self) -> dict[str, re.Pattern[str]]:
-        """The environment variables that may say it, each with the values that it may have."""
+        """Return the environment variables that may make it, each with the values that it may have."""
         return {}
 
     def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
-        """The environment variables that make the choice."""
+        """Return the environment variables that make the choice."""
         del value, before
         return {}
 
@@ -88,12 +86,12 @@ class Choice(ABC):
 
     @abstractmethod
     def stack_line(self, value: str) -> StackLine:
-        """Its line in a bundle's stack."""
+        """Return its line in a bundle's stack."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RefusedChoice:
-    """One that cannot be had, though somebody may ask for it: ``refusal`` says why."""
+    """A choice that cannot be made, though somebody may ask for it: ``refusal`` says why."""
 
     name: str
     does: str

@@ -1,7 +1,7 @@
-"""Choices: what can be done in two ways while a model trains, to be searched where the user allows it.
+"""Choices that can be made in two ways while a model trains, to be searched where the user allows it.
 
-A choice is an entry of a table at the end. Its kind is a class, which knows all that there is to know without
-torch; in the training process the class of ``worker/choices`` makes it that the kind names with ``made_by``.
+A choice is an entry of a table at the end, its kind a class. ``made_by`` names the class of ``worker/choices`` that
+makes it in the training process.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class VariableChoice(Choice):
 
     @property
     def variables(self) -> dict[str, re.Pattern[str]]:
-        """The one."""
+        """Return its variable."""
         return {self.variable: re.compile("[01]")}
 
     def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
-        """The one."""
+        """Return its variable."""
         del before
         return {self.variable: value}
 
@@ -54,7 +54,7 @@ class OptimizerChoice(Choice):
     made_by = "optimizers.OptimizerKeyword"
 
     def refusal_for(self, facts: Facts) -> str:
-        """One optimizer that leaves it open is enough."""
+        """Refuse where no optimizer leaves it open."""
         if self.keyword == "foreach" and facts.environment.device_kind == "cuda":
             return "on a GPU torch's optimizers take it by themselves"
         if any(one.leaves_open(self.keyword) for one in facts.optimizers):
@@ -67,7 +67,7 @@ class OptimizerChoice(Choice):
 
     @property
     def by_hand(self) -> str:
-        """In the script."""
+        """Say it for the script."""
         return f"Give the optimizer `{self.keyword}=True`."
 
     def stack_line(self, value: str) -> StackLine:
@@ -77,26 +77,23 @@ class OptimizerChoice(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class EngineChoice(Choice):
-    """Another engine in the place of the study's: a configuration that makes it is one of that engine.
-
-    So it stands in no configuration, and whoever measures, proves, exports or launches one sees an engine only.
-    """
+    """Another engine in the place of the study's: it stands in no configuration, which is one of that engine then."""
 
     engine: Engine
     # Inductor takes operators apart, which clusters are named by; blocks keep their names.
     renames_clusters = True
 
     def takes(self, value: str) -> bool:
-        """None: it is never written."""
+        """Return False: it is never written."""
         del value
         return False
 
     def refusal_for(self, facts: Facts) -> str:
-        """As discovery saw it."""
+        """Return what discovery saw."""
         return facts.compile_refusal
 
     def stack_line(self, value: str) -> StackLine:
-        """Nothing: the engine has a layer of its own."""
+        """Raise: the engine has a layer of its own."""
         raise AssertionError(f"{self.name}={value} is in no configuration")
 
 
@@ -110,7 +107,7 @@ class AutocastChoice(Choice):
     renames_clusters = True
 
     def refusal_for(self, facts: Facts) -> str:
-        """Return what the script says of its precision stays."""
+        """Refuse where the script itself says something of its precision."""
         found = facts.precision
         if found is None:
             return ""
@@ -122,7 +119,7 @@ class AutocastChoice(Choice):
 
     @property
     def by_hand(self) -> str:
-        """In the script."""
+        """Say it for the script."""
         return (
             f"Call the model in training under `torch.autocast(device, dtype=torch.{self.dtype})`, with the name of "
             "the device's type, and give its outputs to the loss as float32: `output.float()`."
@@ -144,22 +141,21 @@ class AllocatorChoice(Choice):
 
     @property
     def variables(self) -> dict[str, re.Pattern[str]]:
-        """Both names that torch knows."""
+        """Return both names that torch knows."""
         return dict.fromkeys(_ALLOCATOR_VARIABLES, ALLOCATOR_SETTINGS)
 
     def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
-        """Those of both names that are set already, or the first."""
+        """Set those of both names that are set already, or else the first."""
         names = [name for name in _ALLOCATOR_VARIABLES if name in before] or list(_ALLOCATOR_VARIABLES[:1])
         return {name: self._joined(before.get(name, ""), value) for name in names}
 
     def _joined(self, before: str, value: str) -> str:
-        """A list of settings with this one replaced or added."""
         parts = [part.strip() for part in _BETWEEN_SETTINGS.split(before)]
         others = (part for part in parts if part and part.partition(":")[0].strip() != self.setting)
         return ",".join([*others, f"{self.setting}:{bool(int(value))}"])
 
     def refusal_for(self, facts: Facts) -> str:
-        """A GPU is needed, and what the environment says already changes nothing."""
+        """Refuse without a GPU, and where the environment says it already."""
         if facts.environment.device_kind != "cuda":
             return "the script trains on CPU, and it is of torch's allocator for GPUs"
         found = facts.environment.variables or {}
@@ -173,7 +169,7 @@ class AllocatorChoice(Choice):
 
     @property
     def by_hand(self) -> str:
-        """In the shell."""
+        """Say it for the shell."""
         return "Read {0} in the shell: `. ./{0}`. It has the allocator's settings."
 
     def stack_line(self, value: str) -> StackLine:

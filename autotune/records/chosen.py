@@ -16,28 +16,28 @@ _CORRECT = "correct it where it comes from"
 
 
 def choices_of(engine: Engine) -> dict[str, Choice]:
-    """The choices of an engine that can be had."""
+    """Return the choices of an engine that can be had."""
     return {one.name: one for one in ENGINES_CHOICES[engine] if isinstance(one, Choice)}
 
 
 def refused_choices(engine: Engine) -> dict[str, RefusedChoice]:
-    """The choices of an engine that cannot be had."""
+    """Return the choices of an engine that cannot be had."""
     return {one.name: one for one in ENGINES_CHOICES[engine] if isinstance(one, RefusedChoice)}
 
 
 def engine_choices(engine: Engine) -> dict[str, EngineChoice]:
-    """The choices of an engine that have another one run the model."""
+    """Return the choices of an engine that have another one run the model."""
     return {name: one for name, one in choices_of(engine).items() if isinstance(one, EngineChoice)}
 
 
 def choice_variables() -> dict[str, re.Pattern[str]]:
-    """The environment variables that choices of any engine are made by, each with the values that it may have."""
+    """Return the environment variables that make choices of any engine, each with the values that it may have."""
     known = (choice for engine in ENGINES for choice in choices_of(engine).values())
     return {name: values for choice in known for name, values in choice.variables.items()}
 
 
 def allowed_choices(engine: Engine, names: Iterable[str]) -> tuple[str, ...]:
-    """The choices of an engine that a search may try both ways, each once; UsageError for one that cannot be had."""
+    """Check the choices that a search may try both ways, and keep each once; UsageError for one that cannot be had."""
     known, refused = choices_of(engine), refused_choices(engine)
     for name in names:
         if name in refused:
@@ -51,7 +51,7 @@ def allowed_choices(engine: Engine, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
-    """Choices that were made otherwise than by default, of some each ``name=value``, with their values.
+    """Return the choices that are made otherwise than by default, of some each ``name=value``, with their values.
 
     UsageError for one that the engine does not have, that cannot be had or is there twice, and for two that exclude
     each other.
@@ -81,7 +81,7 @@ def converted_by(engine: Engine, choices: Iterable[str]) -> Conversion | None:
 
 
 def choice_settings(engine: Engine, choices: Iterable[str], before: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables of choices that were made; those that are set ``before`` keep what else they hold.
+    """Return the environment variables of choices that were made, which keep what else they hold ``before``.
 
     UsageError as in ``made_choices``.
     """

@@ -1,11 +1,7 @@
 """Frozen dataclasses to JSON and back, driven by their type hints.
 
-Knows what the records use: dataclasses, ``str int float bool None``, ``Literal``, ``X | None``, tuples
-``tuple[X, ...]``, mappings ``dict[str, X]``, and tagged unions: dataclasses with a class variable ``kind``, told
-apart by the key ``"kind"``. Standard library only, because the worker runs in interpreters that have nothing else.
-
-Reading is strict about types and missing keys, and lenient about unknown keys, so that a newer writer that only adds
-fields can be read by an older reader.
+Tagged unions are dataclasses with a class variable ``kind``, told apart by the key ``"kind"``. Reading is strict about
+types and missing keys, and lenient about unknown keys: an older reader can read a newer writer that only adds fields.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def to_json(value: Any) -> Any:
-    """Give the JSON form of a record: dicts, lists and scalars. Floats that are not finite raise FormatError."""
+    """Return the JSON form of a record; FormatError for a float that is not finite."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kind = getattr(value, "kind", None)
         head = {"kind": kind} if isinstance(kind, str) else {}
@@ -57,7 +53,7 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
 
 
 def encodable(text: str) -> str:
-    """JSON text that UTF-8 can encode and that reads back the same: bytes of a name that are no UTF-8 are escaped."""
+    """Escape in JSON text the bytes of names that are no UTF-8: it can be encoded then, and reads back the same."""
     return _SURROGATE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
@@ -73,7 +69,7 @@ def loads(cls: type[T] | Any, text: str | bytes, *, where: str = "") -> T:
 
 @functools.cache
 def _fields(cls: type) -> tuple[tuple[str, Any, bool], ...]:
-    """A dataclass's fields: name, type, and whether it has to be there."""
+    """Return name and type of a dataclass's fields, and whether they have to be there."""
     hints, missing = typing.get_type_hints(cls), dataclasses.MISSING
     fields = dataclasses.fields(cls)
     return tuple((one.name, hints[one.name], one.default is one.default_factory is missing) for one in fields)
@@ -125,7 +121,7 @@ def _read_tuple(members: tuple[Any, ...], data: Any, where: str) -> tuple[Any, .
     if len(members) == 2 and members[1] is Ellipsis:
         if members[0] in (int, float) and {*map(type, data)} <= {members[0]}:  # raw samples: most of all that is read
             return tuple(data)
-        return tuple(_read(members[0], item, f"{where}[{i}]") for i, item in enumerate(data))
+        members = (members[0],) * len(data)
     _expect(len(data) == len(members), where, f"a list of {len(members)}", data)
     return tuple(
         _read(member, item, f"{where}[{i}]") for i, (member, item) in enumerate(zip(members, data, strict=True))

@@ -14,13 +14,10 @@ from .plan import Plan, parse_plans
 class Configuration:
     """Plans, level, batch size and the other stack choices of one trial.
 
-    ``batch_size`` is the micro-batch per process, the script's own included. It is None as long as nobody knows it, and
-    is left alone then: in the run that discovers it, and for a script whose samples cannot be seen. Engine ``eager`` is
-    the script itself, so it has no plans; ``onnxruntime`` is that of a model. ``aot`` runs the model's graphs as they
-    are, which is worth it for its plans only; ``inductor`` compiles them and ``ortmodule`` hands the model to ONNX
-    Runtime, with plans or without. ``choices`` are those of the engine that are made otherwise than it does by itself,
-    each ``name=value`` with a whole number, by name. ``accumulation`` is the number of micro-batches per optimizer
-    step, 0 where it stays what the script has.
+    ``batch_size`` is the micro-batch per process. It is None, and left alone, where nobody knows it: in the run that
+    discovers it, and for a script whose samples cannot be seen. Engine ``eager`` is the script itself, without plans.
+    ``choices`` are those that are made otherwise than the engine does by itself, each ``name=value`` with a whole
+    number. ``accumulation`` is the number of micro-batches per optimizer step, 0 where it stays what the script has.
     """
 
     engine: Engine = "eager"
@@ -32,7 +29,7 @@ class Configuration:
 
     @cached_property
     def key(self) -> str:
-        """Two configurations are the same if and only if their keys are equal."""
+        """Return what two configurations share if and only if they are the same."""
         plans = [str(plan) for plan in sorted(self.plans)]
         parts: list[object] = [self.engine, plans, self.level, self.batch_size]
         # Keys are in databases: where later fields say nothing they are what they were before there were any.
@@ -44,7 +41,7 @@ class Configuration:
 
     @classmethod
     def from_key(cls, key: str) -> Configuration:
-        """The configuration of a key; ValueError for any other text."""
+        """Return the configuration of a key; ValueError for any other text."""
         engine, plans, level, batch_size, choices, accumulation = [*json.loads(key), (), 0][:6]
         return cls(engine, parse_plans(plans), level, batch_size, tuple(choices), accumulation)
 
@@ -55,7 +52,7 @@ class Configuration:
 
     @property
     def untouched(self) -> Configuration:
-        """The script as it stands at the same sizes."""
+        """Return the script as it stands at the same sizes."""
         return replace(self, engine=plain_engine_of(self.engine), plans=(), level=0, choices=())
 
     def makes(self, choice: str) -> bool:
@@ -64,7 +61,7 @@ class Configuration:
 
     @property
     def batch(self) -> str:
-        """The micro-batch for people, with the accumulation where that is set; empty where the size is not known."""
+        """Return the micro-batch for people, with an accumulation that is set; empty where the size is not known."""
         accumulated = f" (accumulation {self.accumulation})" if self.accumulation else ""
         return f"batch {self.batch_size}{accumulated}" if self.batch_size else ""
 
@@ -78,7 +75,7 @@ class Configuration:
         return self.listed(self.recomputed)
 
     def listed(self, recomputed: str) -> str:
-        """The setting part by part, with these words for what is recomputed."""
+        """Write the setting part by part, with these words for what is recomputed."""
         plain = "no plans" if ENGINES[self.engine].target == "script" else ""
         engine = self.engine if self.engine in COMPILING_ENGINES else ""
         return ", ".join(filter(None, (self.batch, engine, *self.choices, recomputed or plain)))

@@ -16,7 +16,7 @@ class ConversionChoice(Choice):
     conversion: Conversion
 
     def values_for(self, facts: Facts) -> tuple[int, ...]:
-        """Not where discovery could not make it, or found outputs that are too far off."""
+        """Leave it out where discovery could not make it, or found outputs that are too far off."""
         found = () if facts.inference is None else facts.inference.conversions
         return (0,) if any(one.name == self.conversion and one.refusal for one in found) else (0, 1)
 

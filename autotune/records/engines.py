@@ -23,29 +23,26 @@ class EngineProperties:
         does: what it is for, in a line.
         title: what a bundle calls it.
         in_verdict: what a verdict says behind a configuration's name.
-        switches: it changes plans at a step boundary; under others each configuration takes a process of its own.
+        switches: see ``SWITCHING_ENGINES``.
         forks: its runs may come from a process that has imported torch already.
-        compiles: it runs a model faster even without plans, so that the script under it is worth a trial.
+        compiles: see ``COMPILING_ENGINES``.
         fuses: it runs several operators as one, whose times by themselves are then an upper bound.
         needs_compiler: on CPUs it takes a C++ compiler.
         keeps_casts: code that is generated under it can keep the script's casts, and proofs have it do so.
         layer: what it puts around the model, the first layer of the optimizer stack; empty where it is nothing.
-        later_layers: names of what else such a stack can have, in order, with why it is not in ours. A script's own
-            wrapper of that name is there.
+        later_layers: names of what else such a stack can have, in order, with why it is not in ours.
         variables: to be set for the script to run under it without autotune.
         by_hand: the lines that put it into a script without autotune.
         by_hand_notes: what they need, and what to look at.
-        plain: it is what a script, or a model, runs in by itself: without choices nothing is changed.
+        plain: see ``PLAIN_ENGINES``.
         worker: the package that measures under it.
         computes: what a proof compares.
         target: what it runs.
         needs: the packages that it takes in place of torch.
-        runs_take: how many times as long a run of one trial takes as under an engine that generates no code. A
-            judgement.
+        runs_take: the time of a run of one trial, as a multiple of that under an engine that generates no code.
         start_timeout_s: how long a run may take until its first training step ends, unless somebody says otherwise.
-        trial_timeout_s: how long each trial may take from then on. Later steps may have to compile again.
-        levels: those that a search tries. One above 0 goes without plans: the engine chooses by itself what it
-            recomputes.
+        trial_timeout_s: how long each trial may take from then on; later steps may have to compile again.
+        levels: those that a search tries; above 0 the engine itself chooses what it recomputes, and there are no plans.
     """
 
     does: str
@@ -74,7 +71,7 @@ class EngineProperties:
 
     @property
     def least_gain(self) -> float:
-        """A run of one trial that should bring less, as a share, is not worth its time."""
+        """Return the gain, as a share, below which a run of one trial is not worth its time."""
         return _LEAST_GAIN * self.runs_take
 
 

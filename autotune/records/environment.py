@@ -25,15 +25,12 @@ ClockLimit = Literal[
 THROTTLING: frozenset[ClockLimit] = frozenset(
     {"hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake"}
 )
-"""Those that come of heat and of the power supply, and so differ from one round to the next.
-
-A GPU that works hard is at its power cap as a rule: that slows down every setting that takes as much power.
-"""
+"""The limits by heat and by the power supply, which differ from one round to the next. A power cap does not."""
 
 
 @dataclass(frozen=True)
 class DeviceReading:
-    """One look at a GPU; what it does not tell is None. ``limits`` is what holds its clock down at the moment."""
+    """One look at a GPU; what it does not tell is None."""
 
     sm_clock_mhz: int | None = None
     power_w: float | None = None
@@ -47,11 +44,10 @@ class DeviceReading:
 
 @dataclass(frozen=True)
 class DeviceConditions:
-    """The ``readings`` looks at a GPU in the window of steps by which a trial is measured; of several the slowest's.
+    """The ``readings`` of a GPU in the window of steps by which a trial is measured; of several GPUs the slowest's.
 
-    ``sm_clock_mhz`` and ``power_w`` are medians, None where the GPU does not tell them. ``limits`` is what held its
-    clock down, each with its share of the looks; ``throttled_share`` is that of the looks at which heat or the power
-    supply did.
+    ``sm_clock_mhz`` and ``power_w`` are medians, None where the GPU does not tell them. ``limits`` are the shares of
+    the readings at which each limit held the clock down, ``throttled_share`` that of any limit in ``THROTTLING``.
     """
 
     readings: int
@@ -65,7 +61,7 @@ class DeviceConditions:
 
 
 def conditions_of(readings: Sequence[DeviceReading]) -> DeviceConditions | None:
-    """Return what so many looks say together; None if there was none."""
+    """Summarize readings; None if there was none."""
     if not readings:
         return None
     clocks = [one.sm_clock_mhz for one in readings if one.sm_clock_mhz is not None]
@@ -84,7 +80,7 @@ def conditions_of(readings: Sequence[DeviceReading]) -> DeviceConditions | None:
 
 
 def conditions_words(conditions: DeviceConditions | None) -> str:
-    """Clock, power and limits in a line for people; empty where nothing is known."""
+    """Write clock, power and limits in a line for people; empty where nothing is known."""
     if conditions is None:
         return ""
     words = []
@@ -109,8 +105,8 @@ class Environment:
     """The machine and the software of one run, as the training process saw them.
 
     ``device_memory_bytes`` is the card's total memory, or on CPU the memory the process may use (the host's, or its
-    container's limit). ``variables`` are the environment variables that change speed or memory, as they were set.
-    ``torch`` is empty where a model ran in ONNX Runtime, whose version ``onnxruntime`` then is.
+    container's limit). ``variables`` are the environment variables that change speed or memory. A model that ran in
+    ONNX Runtime has an ``onnxruntime`` and no ``torch``.
     """
 
     device_kind: DeviceKind
@@ -134,16 +130,13 @@ class Environment:
 
 
 def device_differences(before: Environment, now: Environment) -> tuple[tuple[str, str | int, str | int], ...]:
-    """Return where two devices differ so that figures of one say nothing about the other: what, before, and now.
-
-    Where a GPU computes, the host's threads only feed it.
-    """
+    """Return where two devices differ so that figures of one say nothing about the other: what, before, and now."""
     found: list[tuple[str, str | int, str | int]] = [
         ("device", before.device_name, now.device_name),
         ("number of devices", before.num_devices, now.num_devices),
     ]
     memory = before.device_memory_bytes, now.device_memory_bytes
-    if now.device_kind != "cuda":
+    if now.device_kind != "cuda":  # else threads only feed the GPU
         found.append(("number of threads", before.num_threads, now.num_threads))
     if abs(memory[0] - memory[1]) > _SAME_MEMORY * max(memory):
         found.append(("device memory in bytes", *memory))

@@ -25,7 +25,7 @@ class LocatedBlocks:
 
     ``number`` is how many of the class there are; ``called`` are those that repeat, in the order of their first call in
     training. ``has_statistics``: a norm with running statistics is inside. ``checkpoints``: the library that wrote the
-    class can recompute it by a switch of its own (transformers' ``gradient_checkpointing_enable``).
+    class has a switch to recompute it (transformers' ``gradient_checkpointing_enable``).
     """
 
     class_name: str
@@ -39,10 +39,9 @@ class LocatedBlocks:
 class Located:
     """A line of ``results.jsonl``: what a run in mode ``locate`` has seen in the script's first training step.
 
-    ``roots`` are the classes of the modules that the script calls; ``blocks`` are those of all of them. ``caches``: a
-    module keeps keys and values for generating text, which a block that is run again would add to once more.
-    ``trainer_arguments`` are the fields of transformers' ``TrainingArguments`` where the script trains by its
-    ``Trainer``, of version ``transformers``; None where it does not.
+    ``roots`` are the classes of the modules that the script calls. ``caches``: a module keeps keys and values for
+    generating text, which a block that is run again would add to once more. ``trainer_arguments`` are the fields of
+    transformers' ``TrainingArguments`` where the script trains by its ``Trainer``, None where it does not.
     """
 
     kind: ClassVar[str] = "located"
@@ -64,8 +63,7 @@ class Preload:
     """Installed modules that a script imports before it trains, in its order; what those import in turn is left out.
 
     ``modules`` are imported after torch, but for the first one where it ``brings_torch``: the script imports torch by
-    importing that. Parts of torch are among them that torch imports only as they are needed. ``before_torch`` are the
-    packages that the script has imported by then, which are none of them.
+    importing that. ``before_torch`` are the packages that the script has imported by then, which are none of them.
     """
 
     modules: tuple[str, ...] = ()
@@ -73,10 +71,7 @@ class Preload:
     brings_torch: bool = False
 
     def up_to(self, refused: Collection[str]) -> Preload:
-        """The same, but for the first of the modules that is refused and all after it.
-
-        Those may depend on what it does beside: they are to find what they find in the script.
-        """
+        """Leave out the first of the modules that is refused and all after it, as those may depend on what it does."""
         kept = tuple(itertools.takewhile(lambda name: name not in refused, self.modules))
         return replace(self, modules=kept) if kept else Preload()
 
@@ -85,12 +80,12 @@ class Preload:
 class ClusterFacts:
     """One row of the plan table: a cluster that can be recomputed.
 
-    ``saving_bytes`` is what strategy ``strategy`` on all ``frequency`` occurrences no longer stashes, at the batch
-    size of discovery; rows are not additive. ``saving_formula`` is the same as an expression of ``batch`` and the
-    other dimensions. ``recompute_time_s`` is the measured time of the recomputed operators in one training step.
+    ``saving_bytes`` is what strategy ``strategy`` on all ``frequency`` occurrences no longer stashes, at the batch size
+    of discovery; rows are not additive. ``saving_formula`` is the same as an expression of ``batch`` and the other
+    dimensions. ``recompute_time_s`` is the measured time of the recomputed operators in one training step.
     ``calls_per_step`` above one: the graph serves several calls of a step. ``is_layer``: the cluster is a whole
-    repeated block, named by its class. ``is_indivisible``: the engine recomputes all of its occurrences or none.
-    ``excludes`` are clusters that the engine does not recompute together with this one.
+    repeated block, named by its class. ``is_indivisible``: the engine recomputes all of its occurrences or none. The
+    engine does not recompute the clusters that it ``excludes`` together with it.
     """
 
     cluster_id: str
@@ -122,11 +117,10 @@ class OutsideFacts:
 class BatchControl:
     """The way to set the script's batch size.
 
-    ``how`` names it. ``arguments``: the script's arguments hold ``{batch_size}``. ``function``: the script asks
-    ``autotune.batch_size()``. ``loaders``: the DataLoaders with these ordinals, in order of construction, are resized.
-    So are all DataLoaders that are made at one of ``sites``, as a loader made anew each epoch. ``inputs``: the batch
-    size is that of the inputs that a model is fed. ``none``: the batch size cannot be set, for the reason in
-    ``reason``.
+    ``arguments``: the script's arguments hold ``{batch_size}``. ``function``: the script asks
+    ``autotune.batch_size()``. ``loaders``: the DataLoaders with these ordinals, in order of construction, are resized,
+    and all that are made at one of ``sites``, as a loader made anew each epoch. ``inputs``: the batch size is that of
+    the inputs that a model is fed. ``none``: it cannot be set, for the reason in ``reason``.
     """
 
     how: Literal["arguments", "function", "loaders", "inputs", "none"]
@@ -144,10 +138,9 @@ class BatchControl:
 class AccumulationControl:
     """The way to set the number of micro-batches per optimizer step.
 
-    ``how`` names it. ``arguments``: the script's arguments hold ``{accumulation:4}``. ``transformers``, ``lightning``,
-    ``accelerate``: the number is set in the object of that library by which the script trains. ``none``: the number
-    cannot be set, for the reason in ``reason``. ``steps`` is the script's own number, None where it is not known or no
-    whole number.
+    ``arguments``: the script's arguments hold ``{accumulation:4}``. ``transformers``, ``lightning``, ``accelerate``: it
+    is set in the object of that library by which the script trains. ``none``: it cannot be set, for the reason in
+    ``reason``. ``steps`` is the script's own number, None where it is not known or no whole number.
     """
 
     how: Literal["arguments", "transformers", "lightning", "accelerate", "none"]
@@ -176,15 +169,15 @@ class EpochFacts:
 class StepsFacts:
     """The number of optimizer steps of the script at its own batch size, as far as discovery saw.
 
-    ``in_pass`` counts the steps of one pass over its training data, by the length that its DataLoader has. ``in_all``
-    counts all steps, and is set where the script came to its own end.
+    ``in_pass`` counts those of one pass over its training data, by the length of its DataLoader. ``in_all`` counts all,
+    and is set where the script came to its own end.
     """
 
     in_pass: float | None = None
     in_all: int | None = None
 
     def largest_batch(self, own: int) -> float:
-        """The largest batch that has an optimizer step in a pass, by the script's own size; infinity if unknown."""
+        """Return the largest batch with an optimizer step in a pass, by the script's own size; infinity if unknown."""
         return math.inf if self.in_pass is None else own * self.in_pass
 
 
@@ -226,7 +219,7 @@ class PrecisionFacts:
 
     @property
     def dtype(self) -> str:
-        """The parameters' type and, behind a slash, autocast's."""
+        """Return the parameters' type and, behind a slash, autocast's."""
         return "/".join(filter(None, (self.parameters, self.autocast)))
 
 
@@ -235,19 +228,17 @@ class Facts:
     """The record that discovery leaves: what can be planned, what a sample is, and where it was measured.
 
     ``baseline`` is the script as it stands, at its own batch size; ``batch_size`` is the one that was observed, None
-    where no samples were seen. ``dimensions`` maps the symbols of the formulas to their values in
-    discovery. ``memory_matrix`` is the baseline's. ``notes`` are said on screen: what could not be controlled, seen or
-    counted. ``graphs`` are the activation graphs in execution order, empty where one of them cannot be simulated;
-    ``traces`` are what a step ran of them, each unlike the others, and ``calibration`` says where their figures hold.
-    ``fork_refusal`` is why no trial may be forked from one that has imported torch already; empty where they may, and
-    ``preload`` is what else may be imported by then.
-    ``compile_refusal`` is why Inductor cannot compile it, as far as that shows before; empty where it may.
-    ``per_sample`` names the dimensions that grow with the batch without being it, such as a graph's nodes or edges,
-    with the most of them that a sample brought. ``undescribed`` is what ended the description early, or why the script
-    cannot be described under the engine; None where it was described. ``epoch`` is None where no DataLoader says how
-    long one is. ``steps`` are those that the script has. ``outside`` are the modules that no plan reaches.
-    ``inference`` is of an ONNX model, None of a script. ``files`` are the script's own, itself first, and ``models``
-    are what its roots are made of: a bundle remembers both.
+    where no samples were seen. ``dimensions`` are the values of the formulas' symbols in discovery, ``per_sample``
+    those that grow with the batch without being it, such as a graph's nodes, with the most of them that a sample
+    brought. ``memory_matrix`` is the baseline's. ``graphs`` are the activation graphs in execution order, empty where
+    one of them cannot be simulated; ``traces`` are what a step ran of them, each unlike the others. ``calibration``
+    says where their figures hold. ``notes`` are said on screen: what could not be controlled, seen or counted.
+
+    ``fork_refusal`` is why no trial may be forked from one that has imported torch already, else empty; ``preload`` is
+    what else may be imported by then. ``compile_refusal`` is why Inductor cannot compile the script, as far as that
+    shows before. ``undescribed`` is what ended the description early, or forbids it; None where the script was
+    described. ``inference`` is of an ONNX model. ``files`` are the script's own, itself first, ``models`` are what its
+    roots are made of: a bundle remembers both.
     """
 
     baseline: Configuration

@@ -1,8 +1,4 @@
-"""Figures derived from a study's records: a configuration's rounds and figures, its proof, the accumulation.
-
-The bundle and the report both state these, so they are worked out in one place. Package ``verdict`` says which settings
-may win, and what the memory limit is.
-"""
+"""Figures of a study for bundle and report: a configuration's rounds and figures, its proof, the accumulation."""
 
 from __future__ import annotations
 
@@ -11,28 +7,21 @@ from collections.abc import Sequence
 from .configuration import Configuration, keeps_batch_size
 from .gate import Reading
 from .measurement import Figures, Measurement, nearly_whole, summary_of
-from .outcome import Measured
 from .proof import Proof
 from .stack import GlobalBatch
 from .study import Repeat, StudyRecord
 
 
 def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | None:
-    """Return what was measured of ``configuration``: over the finalists' rounds where there are any, else by its trial.
-
-    Returns:
-        The median of the rounds' samples/s with the slowest and the fastest round, and the peaks of the round that
-        took the most memory. Of a single measurement low and high are the interval of its median step. None if the
-        configuration was not measured.
-    """
+    """Return what was measured of ``configuration``, in its rounds or else in its trial; None if nothing was."""
     return _figures_of(record, configuration, rounds_of(record.repeats, configuration))
 
 
 def script_figures_of(record: StudyRecord, beside: Configuration | None) -> Figures | None:
     """Return what was measured of the script as it is, in the same rounds as ``beside`` where that was in some.
 
-    A script is in every final of its study, and the machine may have been another one in each: what is told of a
-    setting goes with what was measured of the script in turns with it.
+    Each final may have been on another machine, so a setting goes with what was measured of the script in turns with
+    it.
     """
     if record.facts is None:
         return None
@@ -43,15 +32,19 @@ def script_figures_of(record: StudyRecord, beside: Configuration | None) -> Figu
 
 
 def _figures_of(record: StudyRecord, configuration: Configuration, rounds: Sequence[Repeat]) -> Figures | None:
-    measured = [repeat.outcome.measurement for repeat in rounds if isinstance(repeat.outcome, Measured)]
-    if not measured:
-        trials = (t.measured for t in record.trials if t.configuration.key == configuration.key)
-        measured = [outcome.measurement for outcome in trials if outcome is not None][:1]
+    measured = [repeat.outcome.measurement for repeat in rounds if repeat.outcome.measurement]
+    measured = measured or _trials_of(record, configuration)[:1]
     return summary_of(measured) if measured else None
 
 
+def _trials_of(record: StudyRecord, configuration: Configuration) -> list[Measurement]:
+    return [
+        trial.measured for trial in record.trials if trial.measured and trial.configuration.key == configuration.key
+    ]
+
+
 def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[Repeat, ...]:
-    """A configuration's rounds, in order, of one final: of the latest among those that have most of them."""
+    """Return a configuration's rounds, in order, of one final: of the latest among those that have most of them."""
     finals: dict[int, list[Repeat]] = {}
     for repeat in repeats:
         if repeat.configuration.key == configuration.key:
@@ -65,7 +58,7 @@ def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[
 def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Reading | None, Reading | None]:
     """Return what each round measured of ``configuration``, and of the script as it stands in the same rounds.
 
-    Where the script has no such rounds, those of ``configuration`` alone, or else its only trial. None for what was not
+    Without such rounds of the script, those of ``configuration`` alone, or else its only trial. None for what was not
     measured, or not counted.
     """
     baseline = None if record.facts is None else record.facts.baseline
@@ -74,16 +67,13 @@ def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Read
     pairs = [
         (mine.outcome.measurement, his.outcome.measurement)
         for mine in ours
-        if (his := own.get((mine.final, mine.round))) is not None
-        and isinstance(mine.outcome, Measured)
-        and isinstance(his.outcome, Measured)
+        if (his := own.get((mine.final, mine.round))) and mine.outcome.measurement and his.outcome.measurement
     ]
     if pairs:
         setting, script = reading_of([mine for mine, _ in pairs]), reading_of([his for _, his in pairs])
         return setting, None if setting is None else script
-    alone = [one.outcome.measurement for one in ours if isinstance(one.outcome, Measured)]
-    trials = (t.measured.measurement for t in record.trials if t.measured and t.configuration.key == configuration.key)
-    return reading_of(alone or [*trials][:1]), None
+    alone = [one.outcome.measurement for one in ours if one.outcome.measurement]
+    return reading_of(alone or _trials_of(record, configuration)[:1]), None
 
 
 def reading_of(measurements: Sequence[Measurement]) -> Reading | None:
@@ -95,7 +85,7 @@ def reading_of(measurements: Sequence[Measurement]) -> Reading | None:
 
 
 def proof_of(record: StudyRecord, configuration: Configuration) -> Proof | None:
-    """The proof of ``configuration``; None if there is none."""
+    """Return the proof of ``configuration``; None if there is none."""
     proofs = () if record.verdict is None else record.verdict.proofs
     return next((proof for proof in proofs if proof.configuration.key == configuration.key), None)
 
@@ -110,7 +100,7 @@ def accumulation_seen(record: StudyRecord) -> float | None:
     if record.facts is None:
         return None
     measured = record.baseline.measured if record.baseline is not None else None
-    return nearly_whole(record.facts.calls_per_step) if measured is None else measured.measurement.micro_batches
+    return nearly_whole(record.facts.calls_per_step) if measured is None else measured.micro_batches
 
 
 def global_batch(record: StudyRecord, configuration: Configuration) -> GlobalBatch | None:
@@ -119,7 +109,7 @@ def global_batch(record: StudyRecord, configuration: Configuration) -> GlobalBat
     if record.facts is None or seen is None or configuration.batch_size is None:
         return None
     accumulation, epoch = configuration.accumulation or seen, record.facts.epoch
-    processes = (trial.measured.measurement.num_processes for trial in record.trials if trial.measured)
+    processes = (trial.measured.num_processes for trial in record.trials if trial.measured)
     return GlobalBatch(
         micro_batch=configuration.batch_size,
         accumulation=accumulation,
@@ -129,7 +119,7 @@ def global_batch(record: StudyRecord, configuration: Configuration) -> GlobalBat
 
 
 def accumulation_to_keep(accumulation: float, script_batch_size: int | None, batch_size: int | None) -> float | None:
-    """The accumulation that keeps the script's global batch with ``batch_size``; None where no whole number does."""
+    """Return the accumulation that keeps the script's global batch; None where no whole number does."""
     if batch_size is None or batch_size == script_batch_size:
         return accumulation
     if script_batch_size is None:
@@ -141,14 +131,10 @@ def accumulation_to_keep(accumulation: float, script_batch_size: int | None, bat
 def global_batch_sentences(
     batch_size: int | None, own: int | None, before: GlobalBatch | None, after: GlobalBatch | None, kept: float | None
 ) -> tuple[str, ...]:
-    """Say what a setting does to the global batch; empty where it leaves the batch size alone.
+    """Say what a setting does to the global batch; empty where it leaves the script's ``own`` batch size alone.
 
-    Args:
-        batch_size: The setting's.
-        own: The script's, None where it is not known.
-        before: The global batch of the script, None where it is not known.
-        after: That of the setting.
-        kept: The accumulation that would keep the script's, see ``accumulation_to_keep``.
+    ``before`` is the global batch of the script, ``after`` that of the setting. ``kept`` is the accumulation that would
+    keep the script's (``accumulation_to_keep``). None is for what is not known.
     """
     if keeps_batch_size(batch_size, own):
         return ()
@@ -174,7 +160,6 @@ def global_batch_sentences(
 
 
 def _taken(taken: GlobalBatch) -> str:
-    """Return how many samples an optimizer step takes, and how they come together where that is not plain."""
     is_plain = taken.accumulation == 1 and taken.num_processes == 1
     samples = format_count(taken.samples)
     return samples if is_plain else f"{samples} ({_micro_batches(taken)})"

@@ -1,7 +1,7 @@
 """Sources of a script, and fingerprints of bundles, which decide whether a bundle still fits.
 
-A script is a file, a module that is run as ``python -m`` runs it, or a launcher such as ``torchrun``. A launcher is a
-script of its own and is told in its arguments which script to start.
+A script is a file, a module as ``python -m`` runs it, or a launcher such as ``torchrun`` with the script to start among
+its arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def script_title(script: str, module: str, arguments: Sequence[str]) -> str:
-    """Return what people call it: a path, or a module's name; behind a launcher that of what it starts."""
+    """Return the script's path, or its module's name; behind a launcher that of what it starts."""
     if module or not _is_launcher(script):
         return module or script
     names = [after for before, after in itertools.pairwise(arguments) if before in ("-m", "--module")]
@@ -22,7 +22,7 @@ def script_title(script: str, module: str, arguments: Sequence[str]) -> str:
 
 
 def script_sha256(script: str, arguments: Sequence[str] = (), folder: str = ".") -> str:
-    """The script's content as a hash: a study belongs to one version of its script."""
+    """Return the script's content as a hash: a study belongs to one version of its script."""
     digest = hashlib.sha256(Path(script).read_bytes())
     if _is_launcher(script):
         for argument in arguments:
@@ -33,7 +33,7 @@ def script_sha256(script: str, arguments: Sequence[str] = (), folder: str = ".")
 
 
 def script_file(script: str, module: str, arguments: Sequence[str]) -> Path | None:
-    """The file of what is trained, links resolved: behind a launcher the script that it starts, None if not found."""
+    """Return the file of what is trained, links resolved; None if a launcher does not tell which it starts."""
     if module or not _is_launcher(script):
         return Path(script).resolve()
     title = script_title(script, module, arguments)
@@ -42,13 +42,13 @@ def script_file(script: str, module: str, arguments: Sequence[str]) -> Path | No
 
 
 def source_root(script: Path, module: str) -> Path:
-    """The folder that a script imports its own files from: its own, or what ``python -m`` is started in."""
+    """Return the folder that a script imports its own files from: its own, or what ``python -m`` is started in."""
     inner = module.removesuffix(".__main__").split(".") if module else [""]
     return script.parents[len(inner) - 1 + (bool(module) and script.name == "__main__.py")]
 
 
 def _is_launcher(script: str) -> bool:
-    """Programs such as ``torchrun`` are installed without the suffix that scripts have."""
+    # Programs such as `torchrun` are installed without the suffix that scripts have.
     return Path(script).suffix not in (".py", ".onnx")
 
 
@@ -62,10 +62,9 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class ModelPrint:
-    """The composition of a root module.
+    """The composition of a root module, with the number of modules of each class.
 
-    ``modules`` counts the classes in it, by name. ``structure`` is a hash of the names and classes of all modules, and
-    of the names, shapes and types of all parameters.
+    ``structure`` hashes the names and classes of all modules, and the names, shapes and types of all parameters.
     """
 
     name: str
@@ -90,7 +89,7 @@ class Fingerprint:
     occurrences: dict[str, int] = field(default_factory=dict)
 
     def files_now(self, script: str, module: str, arguments: Sequence[str]) -> Fingerprint:
-        """Its files as they are now, for a script that may be another; nothing behind a launcher that hides it."""
+        """Read its files as they are now, for a script that may be another; none behind a launcher that hides it."""
         path = script_file(script, module, arguments)
         if path is None:
             return Fingerprint()

@@ -11,24 +11,19 @@ from .environment import Environment
 GATE_VERSION = 1
 
 Reference = Literal["stored", "script", "other"]
-"""What the setting is held against.
-
-``stored``: what was measured of it before, on such a device; ``script``: the script as it stands, in the same sitting,
-and how the two compared before; ``other``: the setting on another version of the script, in the same sitting.
-"""
+"""The reference of a gate: what is ``stored`` of the setting on such a device, or in the same sitting the ``script`` as
+it stands, with how the two compared before, or the setting on an ``other`` version of the script."""
 
 GaugeFound = Literal["better", "within", "worse", "open"]
-"""What rounds show of a figure.
-
-``better``; ``within`` what is allowed; ``worse``, and not shown to be within; ``open``: none of these.
-"""
+"""What rounds show of a figure: ``better``, ``within`` what is allowed, ``worse`` and not shown to be within, or else
+``open``."""
 
 GateAnswer = Literal["pass", "improvement", "regression", "not_comparable", "failed"]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The measurements of one setting in a sitting, in the order of its rounds: samples/s, and peaks in bytes."""
+    """The samples/s and the peaks in bytes of one setting, in the order of the rounds of a sitting."""
 
     samples_per_s: tuple[float, ...]
     peak_bytes: tuple[int, ...]
@@ -44,10 +39,10 @@ class Reading:
 class GraphReading:
     """The memory of a step of a setting, told from the script's graphs alone, in bytes at ``batch_size``.
 
-    The step holds ``step_bytes`` of the ``peak_bytes`` at its highest point, on top of what is there between steps.
-    ``stashes`` has an entry for each cluster that the setting does not recompute. The entry is the bytes that all
-    occurrences of the cluster keep from forward to backward; clusters overlap. Operators hold other things under
-    another torch, on another device or with other threads. ``num_threads`` is 0 where threads do not matter.
+    ``step_bytes`` of the ``peak_bytes`` are on top of what is there between steps. ``stashes`` are the bytes that all
+    occurrences of a cluster keep from forward to backward, of those that the setting does not recompute; clusters
+    overlap. Operators hold other things under another torch, on another device or with other threads. ``num_threads``
+    is 0 where threads do not matter.
     """
 
     batch_size: int | None
@@ -68,9 +63,9 @@ class GraphReading:
 class GateBaseline:
     """The earlier figures of a setting that a gate compares with, to be kept in git.
 
-    ``setting`` and ``script``, the script as it stands, were measured in the same rounds. ``script`` is None where it
-    was not measured. ``configuration`` is the setting's key: figures of another configuration are no measure of it.
-    ``arguments`` are the script's. ``graph`` is None where the script's graphs could not be simulated.
+    ``setting`` and ``script``, the script as it stands, were measured in the same rounds. ``configuration`` is the
+    setting's key: figures of another configuration are no measure of it. ``script`` is None where it was not measured,
+    ``graph`` where the script's graphs could not be simulated.
     """
 
     version: int
@@ -90,9 +85,8 @@ class GateBaseline:
 class Gauge:
     """A figure of the gate: ``speed`` in samples/s, or ``memory``, the peak in bytes.
 
-    ``before`` and ``now`` are geometric means of the rounds. ``change``, which was judged, is now as a ratio of before,
-    ``low`` and ``high`` what the rounds leave open (None where too few tell); ``allowed`` the largest loss that passes,
-    as a share.
+    ``before`` and ``now`` are geometric means of the rounds. ``change`` is their ratio, ``low`` and ``high`` its
+    confidence interval (None where too few rounds tell), ``allowed`` the largest loss that passes, as a share.
     """
 
     name: Literal["speed", "memory"]
@@ -107,11 +101,10 @@ class Gauge:
 
 @dataclass(frozen=True)
 class Gate:
-    """The answer of a gate in sentences, the first of them by itself, and what it rests on.
+    """The answer of a gate in sentences, of which the first stands by itself, and what it rests on.
 
-    ``differs`` names what is not as it was when the baseline was taken: device, versions, script. ``reading`` is what
-    the rounds measured of the setting, ``script_reading`` of the script as it stands; None where nothing was. ``graph``
-    is what was simulated of it where nothing was to be measured.
+    ``differs`` names what is not as it was when the baseline was taken: device, versions, script. ``graph`` is what was
+    simulated of the setting where nothing was to be measured.
     """
 
     answer: GateAnswer
@@ -127,7 +120,7 @@ class Gate:
 
     @property
     def reason(self) -> str:
-        """All sentences in one."""
+        """Return all sentences in one."""
         return " ".join(self.sentences)
 
 
@@ -142,5 +135,5 @@ class PastGate:
     gate: Gate
 
     def gauge(self, name: Literal["speed", "memory"]) -> Gauge | None:
-        """The figure of that name, if the gate came to one."""
+        """Return the figure of that name, if the gate came to one."""
         return next((one for one in self.gate.gauges if one.name == name), None)

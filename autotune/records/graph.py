@@ -9,10 +9,7 @@ from .engines import Engine
 
 @dataclass(frozen=True)
 class LayerNodes:
-    """One call of a repeated block: which nodes a plan for it recomputes, and which it keeps.
-
-    ``num_nodes`` counts its forward nodes, those that cannot be run again included.
-    """
+    """One call of a repeated block, ``num_nodes`` forward nodes: the nodes that a plan for it recomputes, and keeps."""
 
     cluster_id: str
     num_nodes: int
@@ -33,7 +30,7 @@ class OccurrenceNodes:
 class SharedStorage:
     """A storage that goes from one call of a graph to another, or to the script.
 
-    ``uses`` are the (call, storage of its graph) that it is; the script itself holds it from stretch ``born`` to
+    ``uses`` are the (call, storage of its graph) that it is. The script itself holds it from stretch ``born`` to
     stretch ``held_until``, which is before ``born`` where it does not.
     """
 
@@ -46,10 +43,10 @@ class SharedStorage:
 class Stretch:
     """The memory that the script itself holds from the end of one half to the beginning of the next, in bytes.
 
-    ``begin`` and ``end`` are minus what the graphs account for. ``rise`` is the highest point above the beginning. All
-    three grow with what the forwards return. ``gradients_begin`` and ``gradients_end`` are what the gradients of
-    parameters take more than when the trace began. ``late_rise`` is set where the script empties these gradients in
-    between. It is the highest point from there on, above what is left of the beginning.
+    ``begin`` and ``end`` are minus what the graphs account for, ``rise`` is the highest point above the beginning. All
+    three grow with what the forwards return. ``gradients_begin`` and ``gradients_end`` are the growth of the gradients
+    of parameters since the trace began. ``late_rise`` is set where the script empties these gradients in between: it is
+    the highest point from there on, above what is left of the beginning.
     """
 
     begin: int
@@ -65,10 +62,10 @@ class StepTrace:
     """The graphs that a step ran, from the first forward to the backward after which no forward is under way.
 
     ``calls`` are the numbers of the graphs that were called, in order. ``events`` are the halves that ran, in order: a
-    call's number for its forward, and -1 minus that for its backward. ``stretches`` has one stretch for each event,
-    which it comes after; stretches are numbered like events. ``unfinished`` are the calls without a backward, each with
-    the last stretch in which its saved activations are there. ``gradients`` are the bytes of gradients as the trace
-    begins, ``results`` those that the forwards returned.
+    call's number for its forward, and -1 minus that for its backward. ``stretches`` come after one event each, and are
+    numbered like events. ``unfinished`` are the calls without a backward, each with the last stretch in which its saved
+    activations are there. ``gradients`` are the bytes of gradients as the trace begins, ``results`` those that the
+    forwards returned.
     """
 
     calls: tuple[int, ...]
@@ -85,23 +82,22 @@ class ActivationGraph:
     """One joint graph of forward and backward.
 
     Nodes are numbered in the graph's order; every other field speaks of them by number. ``inputs`` are the nodes that
-    each reads, ``storages`` the storages that each one's value lies in (several for a tuple). The size of storage
-    ``s`` in bytes is ``formulas[sizes[s]]``, an expression of ``batch`` and the other dimensions.
+    each reads, ``storages`` the storages that each one's value lies in (several for a tuple). The size of storage ``s``
+    in bytes is ``formulas[sizes[s]]``, an expression of ``batch`` and the other dimensions.
 
-    What the partitioner looks at: ``primals`` and ``tangents`` are the inputs of forward and backward, ``constants``
-    tensors of the graph's own, ``symbols`` sizes and other numbers, ``getitems`` what unpacks a tuple, ``random`` what
-    draws from a generator, ``updates`` what changes an input and so runs in the forward alone. The forward ends with
-    node ``last_forward``. ``checkpoints`` are tags of the script's own: (node, 1 to recompute or 2 to save, region or
-    -1). ``always`` are the nodes that a compiler's own partitioner recomputes under every plan. ``fixed`` are the nodes
-    that keep their place among each other in a backward that recomputes.
+    For the partitioner: ``primals`` and ``tangents`` are the inputs of forward and backward, ``constants`` tensors of
+    the graph's own, ``symbols`` sizes and other numbers. ``getitems`` unpack a tuple, ``random`` draw from a generator,
+    ``updates`` change an input and so run in the forward alone. The forward ends with node ``last_forward``.
+    ``checkpoints`` are tags of the script's own: (node, 1 to recompute or 2 to save, region or -1). A compiler's own
+    partitioner recomputes ``always`` under every plan. ``fixed`` keep their place among each other in a backward that
+    recomputes.
 
     ``elsewhere`` are storages on another device than the one whose memory is predicted. A recomputed random node keeps
     ``rng_state_bytes`` of its generator (``rng_state_elsewhere``: in the host's memory). ``times_ns`` is the least time
-    of each node. ``workspace`` has for a node that needs any a row (node, bytes at each of ``batch_sizes``): what its
-    operator allocates on top of its results while it runs. ``growing`` are the dimensions that were cut together with
-    the batch there, such as a graph's nodes, with how much of each there was for a sample. ``calls`` is how often a
-    training call runs the graph.
-    ``holds_tangents`` tells that torch's runtime keeps the tangents until the backward has ended.
+    of each node. ``workspace`` is what an operator allocates on top of its results while it runs, as rows of (node,
+    bytes at each of ``batch_sizes``). ``growing`` are the dimensions that were cut together with the batch there, such
+    as a graph's nodes, with how much of each there was for a sample. ``calls`` is how often a training call runs the
+    graph. ``holds_tangents``: torch's runtime keeps the tangents until the backward has ended.
     """
 
     names: tuple[str, ...]
@@ -141,9 +137,9 @@ class Calibration:
 
     ``dtype`` is the parameters' and, behind a slash, autocast's. ``error`` is the largest difference between the
     measured and the simulated peak of the self-check, as a fraction of the measured one. ``dimensions`` are the sizes
-    that it was made at. ``engine`` is the one whose graphs they are. ``generated_share`` is None unless that engine
-    generates code. It is the peak of generated code without plans, as a share of the simulated one. The two differ, as
-    operators are simulated one by one. ``reason`` says why there is no calibration; nothing is predicted then.
+    that it was made at. ``generated_share``, None unless ``engine`` generates code, is the peak of generated code
+    without plans as a share of the simulated one. ``reason`` says why there is no calibration; nothing is predicted
+    then.
     """
 
     torch: str

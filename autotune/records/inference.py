@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Conversion = Literal["fp16", "int8", "int8-static"]
-"""What a model can be made into: its numbers in float16, or its matrix products in whole numbers of 8 bits, whose
-ranges are found at each run or, ``static``, once and for all on inputs that stand for others."""
+"""The forms that a model can be converted to: float16, or matrix products in whole numbers of 8 bits. The ranges of
+these are found at each run or, ``static``, once on inputs that stand for others."""
 
 InferencePhase = Literal["before", "load", "first run", "steady", "other shapes", "twice the batch", "shrunk"]
 """``before`` the session is made; ``load`` makes it, ``other shapes`` are those of a mix as they may come, ``first
@@ -44,10 +44,9 @@ class LargeTensor:
 
 @dataclass(frozen=True)
 class Converted:
-    """A model that was converted: the bytes of its files, and how far its outputs are from the model's own.
+    """A converted model: the bytes of its files, the error of its outputs, and why it cannot be had, else empty.
 
-    ``error`` is the largest difference in an output, in units of the largest value of that output. ``refusal`` says why
-    it cannot be had; empty where it can.
+    ``error`` is the largest difference from an output of the model itself, in units of that output's largest value.
     """
 
     name: Conversion
@@ -67,11 +66,11 @@ class Idle:
 
 @dataclass(frozen=True)
 class InferenceFacts:
-    """Of the model as it is, under ONNX Runtime's defaults.
+    """Facts of the model as it is, under ONNX Runtime's defaults.
 
-    ``operators`` are those of the graph as ONNX Runtime has rewritten it, the slowest kind first, ``tensors`` the
-    largest first; both by ONNX Runtime's own profile of one run, and empty where it wrote none. ``conversions`` are
-    those that were allowed, ``idle`` what need not be searched.
+    ``operators`` of the graph as ONNX Runtime has rewritten it come the slowest kind first, ``tensors`` the largest
+    first. Both are by ONNX Runtime's own profile of one run, and empty without one. ``conversions`` are those that were
+    allowed, ``idle`` what need not be searched.
     """
 
     weight_bytes: int

@@ -15,14 +15,13 @@ class PhaseMemory:
 
     On CUDA ``allocated``, ``cached`` and ``inactive`` are those of torch's allocator on the model's device: bytes in
     tensors, bytes taken from the device, and bytes of split blocks that are neither in use nor can be given back. On
-    CPU ``allocated`` is the resident set of the process, Python and libraries included, after glibc's allocator was
-    asked to give back what it keeps; torch has no cache of its own there, so ``cached`` and ``inactive`` are None.
+    CPU ``allocated`` is the resident set of the process, after glibc's allocator was asked to give back what it keeps;
+    ``cached`` and ``inactive`` are None.
 
-    ``max_...`` are the highest values since the first row of the matrix. ``peak`` is the highest ``allocated`` since
-    the row before (of ``pre_forward``: since the backward, so the optimizer's step is in it); None where the system
-    does not let the resident set's high-water mark be reset. ``parameters``, ``gradients`` and ``buffers`` are those of
-    the model, each storage once, and None where a log that the row was read from does not tell them. Of several calls
-    in one step the row is that of the highest peak.
+    ``max_...`` are the highest values since the first row. ``peak`` is the highest ``allocated`` since the row before,
+    of ``pre_forward`` since the backward; None where the system does not let the high-water mark be reset.
+    ``parameters``, ``gradients`` and ``buffers`` are the model's, each storage once; None where a log does not tell
+    them. Of several calls in one step the row is that of the highest peak.
     """
 
     phase: MemoryPhase
@@ -40,7 +39,7 @@ class PhaseMemory:
     rank: int = 0
 
     def __str__(self) -> str:
-        """The row as a line of ONNX Runtime's ORTModule (``_runtime_inspector.py``, 1.19), in whole MiB."""
+        """Write the row as a line of ONNX Runtime's ORTModule (``_runtime_inspector.py``, 1.19), in whole MiB."""
         figures: tuple[tuple[str, int | None], ...] = (
             ("allocated", self.allocated),
             ("max allocated", self.max_allocated),
@@ -57,6 +56,5 @@ class PhaseMemory:
 
 
 def highest(rows: Iterable[PhaseMemory]) -> PhaseMemory | None:
-    """The row before which the memory was highest; None without peaks."""
-    known = [row for row in rows if row.peak is not None]
-    return max(known, key=lambda row: row.peak or 0, default=None)
+    """Return the row before which the memory was highest; None without peaks."""
+    return max((row for row in rows if row.peak is not None), key=lambda row: row.peak or 0, default=None)

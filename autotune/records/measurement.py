@@ -11,9 +11,8 @@ from .environment import DeviceConditions
 from .matrix import PhaseMemory
 from .units import format_bytes, format_rate, format_speed
 
-# From this share of the time on what others took contends a measurement: a thread that waits for a processor, or the
-# GPU that others use. On a quiet machine threads wait for less than one per cent, and a desktop that draws itself takes
-# less of a GPU.
+# From this share of the time on what others took contends a measurement. On a quiet machine threads wait for a
+# processor for less than one per cent, and a desktop that draws itself takes less of a GPU.
 CONTENDED_SHARE = 0.05
 _WHOLE = 0.01
 
@@ -22,10 +21,10 @@ _WHOLE = 0.01
 class Peaks:
     """Peak memory of a trial in bytes; a figure that this device does not have is None.
 
-    ``device`` is NVML's, sampled by the controller, other processes' baseline subtracted. ``allocated`` and
-    ``reserved`` are torch's allocator, ``non_torch`` is what ``device`` has above ``reserved``: what the run holds
-    outside the allocator (context, libraries, kernels). Of several devices these are the fullest one's. ``resident``
-    is the high-water mark of the resident set, summed over the training processes, reset after start-up.
+    ``device`` is NVML's, without other processes' baseline. ``allocated`` and ``reserved`` are torch's allocator;
+    ``non_torch`` is what ``device`` has above ``reserved``: context, libraries, kernels. Of several devices these are
+    the fullest one's. ``resident`` is the high-water mark of the resident set since start-up, summed over the training
+    processes.
     """
 
     device: int | None = None
@@ -36,10 +35,10 @@ class Peaks:
 
     @property
     def fit_bytes(self) -> int | None:
-        """The figure that a memory limit is held against; None if none was measured.
+        """Return the figure that a memory limit is held against; None if none was measured.
 
-        On a GPU reserved + non-torch memory: what the process takes away from the card, where ``allocated`` leaves
-        out what the allocator keeps. On CPU the resident set.
+        On a GPU reserved + non-torch memory: what the process takes away from the card, where ``allocated`` leaves out
+        what the allocator keeps. On CPU the resident set.
         """
         return self.resident if self.reserved is None else self.reserved + (self.non_torch or 0)
 
@@ -48,8 +47,7 @@ class Peaks:
 class MemorySplit:
     """The parts of the memory of a training step, in bytes, each storage counted once.
 
-    ``activations`` are the saved activations, which the forward leaves for the backward, as the engine's graphs save
-    them; None where no engine looked.
+    ``activations`` are the saved activations, as the engine's graphs save them; None where no engine looked.
     """
 
     parameters: int
@@ -60,7 +58,7 @@ class MemorySplit:
 
     @property
     def state(self) -> int:
-        """The state of the training, which neither plans nor batch sizes change: everything but activations."""
+        """Return the state of the training, which neither plans nor batch sizes change: everything but activations."""
         return self.parameters + self.gradients + self.optimizer_state + self.buffers
 
 
@@ -69,17 +67,16 @@ class Measurement:
     """One trial measured.
 
     ``step_times_s`` are the wall times of the measured optimizer steps, ``samples_per_step`` the samples that each
-    took (global: summed over processes). ``calls_per_step`` counts training calls of models per optimizer step, and
-    ``backwards_per_step`` the backwards, so gradient accumulation shows. ``allocator_retries`` above zero means that
-    the allocator had to free and try again: the trial thrashed and cannot win. ``contended`` means that other
-    processes moved memory on the device meanwhile, or used it, or that threads had to wait for a processor;
-    ``waited_share`` is then the share of the time in which threads waited for a processor, or others used the device:
-    all of these waits added up, 1.0 at most. No more of the time is lost, even if each makes all the others wait.
-    ``kernels_searched`` is False where the script has its compiler search for the fastest kernels, in minutes, and the
-    trial left that out: the setting may be faster than it was measured.
-    ``compile_s`` is the part of ``warmup_s`` that went into steps in which a graph was traced or compiled.
-    ``conditions`` is what the GPU was like meanwhile; None on a CPU, where nobody looked, and in older records.
-    ``occurrences`` is how many of them each plan recomputed in the first step, as ``Fingerprint`` has it.
+    took, summed over processes. ``calls_per_step`` counts training calls of models per optimizer step,
+    ``backwards_per_step`` the backwards, so gradient accumulation shows. ``allocator_retries`` above zero: the
+    allocator had to free and try again, so the trial thrashed and cannot win. ``contended``: other processes moved
+    memory on the device meanwhile, or used it, or threads had to wait for a processor. ``waited_share`` is the share of
+    the time that all of these waits add up to, 1.0 at most; no more of the time is lost, even if each makes all the
+    others wait. ``kernels_searched`` is False where the trial left out the search for the fastest kernels that the
+    script asks for: the setting may be faster.
+
+    ``compile_s`` is the part of ``warmup_s`` in steps in which a graph was traced or compiled. ``conditions`` is what
+    the GPU was like meanwhile; None on a CPU and where nobody looked. ``occurrences`` is as of ``Fingerprint``.
     ``memory_matrix`` is of steps after the measured ones, where the run was asked for it; of rank 0.
     """
 
@@ -108,12 +105,12 @@ class Measurement:
 
     @property
     def step_time_s(self) -> float:
-        """The median step time."""
+        """Return the median step time."""
         return statistics.median(self.step_times_s)
 
     @property
     def micro_batches(self) -> float:
-        """Micro-batches that a process took per optimizer step: by their samples, else by its backwards.
+        """Return the micro-batches that a process took per optimizer step: by their samples, else by its backwards.
 
         A script that calls its models several times for one batch (a GAN, an actor and a critic) takes one.
         """
@@ -123,12 +120,12 @@ class Measurement:
 
     @property
     def samples_per_s(self) -> float:
-        """Mean samples per step over the median step time; 0.0 when the samples could not be counted."""
+        """Return mean samples per step over the median step time; 0.0 when the samples could not be counted."""
         return statistics.fmean(self.samples_per_step) / self.step_time_s
 
     @property
     def samples_per_s_interval(self) -> tuple[float, float]:
-        """A 95 % interval of ``samples_per_s``, from the interval of the median step time."""
+        """Return a 95 % interval of ``samples_per_s``, from the interval of the median step time."""
         low, high = median_interval(self.step_times_s)
         samples = statistics.fmean(self.samples_per_step)
         return samples / high, samples / low
@@ -151,18 +148,17 @@ class Figures:
 
 
 def nearly_whole(value: float) -> float:
-    """A ratio, as a whole number where it is as good as one: samples are counted, and a last batch may be short."""
+    """Round a ratio that is as good as a whole number: samples are counted, and a last batch may be short."""
     return float(round(value)) if value and abs(value - round(value)) <= _WHOLE * value else value
 
 
 def median_interval(values: tuple[float, ...] | list[float]) -> tuple[float, float]:
-    """A distribution-free 95 % interval of the median: order statistics at n/2 ± 0.98 sqrt(n).
+    """Return a distribution-free 95 % interval of the median: order statistics at n/2 ± 0.98 sqrt(n).
 
     Source: the normal approximation to the binomial distribution of ranks (Conover, Practical Nonparametric
     Statistics). Steps that repeat a pattern are not independent; the interval is then too narrow.
     """
-    ordered = sorted(values)
-    n = len(ordered)
+    ordered, n = sorted(values), len(values)
     half = 0.98 * math.sqrt(n)
     low = max(0, math.floor(n / 2 - half))
     high = min(n - 1, math.ceil(n / 2 + half) - 1)
@@ -184,10 +180,7 @@ def summary_of(rounds: Sequence[Measurement]) -> Figures:
 
 
 def figure_cells(figures: Figures | None) -> dict[str, str]:
-    """Write the figures of a setting for a table, by the headings of its columns; empty where a figure is not known.
-
-    All tables of settings have these columns, so a new figure is a line here, and a field of ``Figures``.
-    """
+    """Write the figures of a setting for a table, by the headings of its columns; empty where a figure is not known."""
     return {
         "Samples/s": "" if figures is None else format_rate(figures.samples_per_s),
         "Spread": "" if figures is None else _range(figures),

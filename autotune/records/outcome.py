@@ -1,7 +1,6 @@
 """Outcomes of trials: one tagged union, a measurement or a named failure. A failed trial is data, not an exception.
 
-A new outcome is a class here, a member of ``Outcome``, and a line in docs/reference/outcomes.md. The worker makes it,
-or ``launch/ending.py`` where the process left no result.
+A new outcome is a class here, a member of ``Outcome``, and a line in docs/reference/outcomes.md.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ Phase = Literal["start", "forward", "backward", "optimizer"]
 
 @dataclass(frozen=True)
 class Measured:
-    """The trial was measured. Whether it fits the limit is the reader's to judge, by ``measurement.peaks``."""
+    """The trial was measured. Its reader judges by ``measurement.peaks`` whether it fits the limit."""
 
     kind: ClassVar[str] = "measured"
     label: ClassVar[str] = "measured"
@@ -28,11 +27,12 @@ class Measured:
 class _Failure:
     """The fields of every failure: the cause in a sentence, the last log lines, and what to do next.
 
-    ``label`` is the outcome's name in tables. ``for_memory`` is True where memory ran out, so that the limit is near.
+    ``label`` is the outcome's name in tables. ``for_memory``: memory ran out, so that the limit is near.
     """
 
     label: ClassVar[str]
     for_memory: ClassVar[bool] = False
+    measurement: ClassVar[None] = None
     cause: str
     log_tail: tuple[str, ...] = ()
     advice: str = ""
@@ -42,8 +42,7 @@ class _Failure:
 class OutOfMemory(_Failure):
     """The device's memory (or the limit) did not hold the trial.
 
-    ``needed_bytes`` is a lower bound where known. ``idle_bytes`` is what torch's allocator held then without any tensor
-    in it, None where it did not say.
+    ``needed_bytes`` is a lower bound where known, ``idle_bytes`` what torch's allocator held without a tensor in it.
     """
 
     kind: ClassVar[str] = "out_of_memory"

@@ -1,8 +1,7 @@
 """Plans, and ``mem_opt.json``: ONNX Runtime's words and file format.
 
 A plan is ``"<cluster_id>:<strategy>:<count>"``; the file is a JSON list of such strings, where an entry may also be a
-comma-joined combination. In older releases such a combination was the whole configuration: the value of
-``ORTMODULE_MEMORY_OPT_CONFIG``. Source: ONNX Runtime's Memory Optimizer documentation, release 1.19.
+comma-joined combination. Source: ONNX Runtime's Memory Optimizer documentation, release 1.19.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class Quota:
         return any(_includes(plan, self._seen[key]) for plan in self._plans.get(key, {}).values())
 
     def unmatched(self) -> tuple[Plan, ...]:
-        """The plans that no occurrence was found for."""
+        """Return the plans that no occurrence was found for."""
         return tuple(
             plan
             for key, plans in self._plans.items()
@@ -54,7 +53,7 @@ _FORM = "a plan is '<cluster_id>:<strategy>:<count>', as in 'gelu+:1:-1'"
 
 @dataclass(frozen=True, order=True)
 class Plan:
-    """Recompute the first ``count`` occurrences of a cluster, in execution order; -1 means all.
+    """The plan to recompute the first ``count`` occurrences of a cluster, in execution order; -1 means all.
 
     ``strategy`` is 0 (none), 1 (recompute) or 2 (stash a smaller tensor, recompute the rest). A cluster id that ends
     in ``/k`` stands for every k-th occurrence of the cluster before it: ``Block+/3`` for the third, the sixth, ....
@@ -66,9 +65,8 @@ class Plan:
 
     def __post_init__(self) -> None:
         if not self.cluster_id or any(c in self.cluster_id for c in ":,"):
-            raise PlanError(
-                f"bad cluster id {self.cluster_id!r}: it must be non-empty, without ':' and ','", hint=_FORM
-            )
+            problem = f"bad cluster id {self.cluster_id!r}: it must be non-empty, without ':' and ','"
+            raise PlanError(problem, hint=_FORM)
         if self.strategy not in (NONE, RECOMPUTE, COMPROMISED):
             raise PlanError(f"bad strategy {self.strategy!r} in a plan for {self.cluster_id!r}: 0, 1 or 2", hint=_FORM)
         if self.count < ALL:
@@ -79,12 +77,12 @@ class Plan:
 
     @property
     def cluster(self) -> str:
-        """The cluster itself, without the ``/k``."""
+        """Return the cluster itself, without the ``/k``."""
         return self.cluster_id if self.every == 1 else self.cluster_id.rpartition("/")[0]
 
     @property
     def every(self) -> int:
-        """Of how many occurrences of the cluster each time one is meant, the last."""
+        """Return of how many occurrences of the cluster each time one is meant, the last."""
         before, _, number = self.cluster_id.rpartition("/")
         return int(number) if before and number.isascii() and number.isdigit() and int(number) else 1
 
@@ -121,10 +119,7 @@ def parse_plans(entries: Iterable[str]) -> tuple[Plan, ...]:
 
 
 def level_plans(level: int, layers: Iterable[str], compromised: Iterable[str]) -> tuple[Plan, ...]:
-    """Return the plans of a level, as ONNX Runtime's levels have them.
-
-    Level 0 has none, level 1 every layer, level 2 every compromised recompute as well.
-    """
+    """Return the plans of ONNX Runtime's levels: none at 0, every layer at 1, at 2 compromised recomputes as well."""
     plans = [Plan(cluster_id, RECOMPUTE, ALL) for cluster_id in sorted(set(layers)) if level >= 1]
     plans += [Plan(cluster_id, COMPROMISED, ALL) for cluster_id in sorted(set(compromised)) if level >= 2]
     return tuple(plans)

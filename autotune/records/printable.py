@@ -12,10 +12,10 @@ from typing import Any, TypeVar, cast
 
 
 def shell_word(word: str) -> str:
-    r"""One word of a shell's command line, whatever is in it; what is shown is printable and on one line.
+    r"""Quote one word of a shell's command line; the result is printable and on one line.
 
-    A word with characters that do not print (a newline, an escape sequence, bytes that are no UTF-8) is written as
-    ``$'a\012b'``, which bash, zsh, ksh and busybox read (POSIX.1-2024, section 2.2.4); others as ``shlex`` does.
+    A word with characters that do not print (a newline, bytes that are no UTF-8) is written as ``$'a\012b'``, which
+    bash, zsh, ksh and busybox read (POSIX.1-2024, section 2.2.4); others as ``shlex`` does.
     """
     if word.isprintable():
         return shlex.quote(word)
@@ -23,28 +23,26 @@ def shell_word(word: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    if character in "'\\":
-        return f"\\{character}"
     if character.isprintable():
-        return character
+        return f"\\{character}" if character in "'\\" else character
     # Three octal digits each: a digit that follows is not taken for one of them.
     return "".join(f"\\{byte:03o}" for byte in os.fsencode(character))
 
 
 def shell_line(words: Iterable[str]) -> str:
-    """A command line for a shell."""
+    """Quote a command line for a shell."""
     return " ".join(map(shell_word, words))
 
 
 def as_operand(path: str) -> str:
-    """A path that no program takes for an option."""
+    """Write a path so that no program takes it for an option."""
     return os.path.join(os.curdir, path) if path.startswith("-") else path  # noqa: PTH118
 
 
 def launch_command(
     bundle: str, script: str, arguments: Sequence[str], *, module: str = "", options: Sequence[str] = ()
 ) -> str:
-    """``autotune launch BUNDLE SCRIPT -- ARGUMENTS``, quoted for a shell; with ``-m MODULE`` where it is a module."""
+    """Write ``autotune launch BUNDLE SCRIPT -- ARGUMENTS``, quoted for a shell; with ``-m MODULE`` for a module."""
     ran = ["-m", module] if module else [as_operand(script)]
     behind = ["--", *arguments] if arguments else []
     return shell_line(["autotune", "launch", as_operand(bundle), *ran, *options, *behind])
@@ -60,10 +58,7 @@ _PASSWORD_PARAMETER = re.compile(r"([?&](?:ssl)?password=)[^&]*")
 
 
 def printable(text: str) -> str:
-    r"""Write what does not print (control and escape sequences, bidirectional marks, lone surrogates) as ``\x1b``.
-
-    What is left can be shown on a terminal without moving its cursor, and encoded as UTF-8.
-    """
+    r"""Write what does not print (control and escape sequences, bidirectional marks, lone surrogates) as ``\x1b``."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -79,12 +74,12 @@ def is_unicode(text: str) -> bool:
 
 
 def first_line(text: str) -> str:
-    """The first line that is not blank, printable; for a place that has one line."""
+    """Return the first line that is not blank, printable; for a place that has one line."""
     return printable(next((line for line in text.splitlines() if line.strip()), ""))
 
 
 def printable_strings(value: T) -> T:
-    """The same for every string in a record or in a JSON value, keys included."""
+    """Make every string in a record or in a JSON value printable, keys included."""
     return cast("T", _printable(value))
 
 
@@ -104,10 +99,10 @@ def _printable(value: Any) -> Any:
 
 
 def markdown(text: str) -> str:
-    """The same in a line of Markdown, where nothing of it is markup."""
+    """Make a text printable in a line of Markdown, where nothing of it is markup."""
     return printable(text).translate(_MARKUP)
 
 
 def without_password(url: str) -> str:
-    """A URL, or what was meant as one, as it may be shown: with ``***`` for its passwords."""
+    """Write a URL, or what was meant as one, as it may be shown: with ``***`` for its passwords."""
     return _PASSWORD_PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))

@@ -1,7 +1,7 @@
-"""Progress of a training process: a small file that it maps and overwrites, and the controller reads at any time.
+"""Progress of a training process, in a small file that it maps and overwrites, and the controller reads at any time.
 
-The file is ``progress-<pid>`` in the run's directory. A mapped file survives any way a process can end. So the
-controller can say "killed by SIGSEGV in backward of step 12" without a word from the process.
+A mapped file (``progress-<pid>`` in the run's directory) survives any way a process can end. So the controller can say
+"killed by SIGSEGV in backward of step 12" without a word from the process.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _PHASES: tuple[Phase, ...] = ("start", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True)
 class Progress:
-    """``index`` is the configuration under way, ``steps`` the optimizer steps since the process began.
+    """The configuration under way by its ``index``, and the optimizer ``steps`` since the process began.
 
-    ``updated_s`` is ``time.monotonic()`` at the last completed step; rank and number of processes are
-    torch.distributed's, 0 and 1 without it. ``device`` is the UUID of the CUDA device that is trained on, as torch
-    writes it (36 characters, without NVML's prefix); empty on the CPU. ``measuring_since_s`` is when, on that clock,
-    the window of steps under way began that the trial is measured by; 0.0 where none is under way.
+    ``updated_s`` is ``time.monotonic()`` at the last completed step. On the same clock ``measuring_since_s`` is the
+    begin of the window of steps that the trial is measured by, 0.0 outside of it. ``rank`` and ``num_processes`` are
+    torch.distributed's, 0 and 1 without it. ``device`` is the UUID of the CUDA device as torch writes it (36
+    characters, without NVML's prefix); empty on the CPU.
     """
 
     phase: Phase
@@ -49,7 +49,7 @@ class Progress:
         return self.index, self.steps, _PHASES.index(self.phase)
 
     def to_bytes(self) -> bytes:
-        """The file's contents, ``SIZE`` bytes."""
+        """Return the file's contents, ``SIZE`` bytes."""
         phase = _PHASES.index(self.phase)
         numbers = (self.index, self.steps, self.rank, self.num_processes, self.process)
         times_s = (self.updated_s, self.measuring_since_s)

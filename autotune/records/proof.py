@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from .configuration import Configuration
 
 ValueGroup = Literal["losses", "gradients", "buffers", "counters", "random", "outputs"]
-"""What is compared of a step.
+"""The values of a step that a proof compares; of a model that is not trained only ``outputs``.
 
-``losses`` of its backwards; ``gradients`` as the optimizer has used them; ``buffers`` after the step, running
-statistics for instance; of these ``counters`` hold whole numbers, as a BatchNorm's ``num_batches_tracked``, and
-rounding cannot excuse a difference; ``random`` is the state of the random generators. Of a model that is not trained
-there are ``outputs`` only.
+``gradients`` are those that the optimizer used, ``buffers`` those after the step. ``counters`` are buffers of whole
+numbers, where rounding excuses no difference. ``random`` is the state of the random generators.
 """
 
 GROUPS: tuple[ValueGroup, ...] = get_args(ValueGroup)
@@ -24,11 +22,10 @@ GROUPS: tuple[ValueGroup, ...] = get_args(ValueGroup)
 class GroupDifference:
     """The difference of one group of values between two runs, over all steps and processes.
 
-    Of ``compared`` values ``differing`` differ in at least one bit. ``name`` is the value that differs most, ``step``
-    the step where it does, from 1. ``absolute`` is the largest difference of that value. ``relative`` is the same over
-    the largest value of the group in the other run, or of a model over that of the output alone. It is None where that
-    value is zero or not finite. Both are None where the difference has no size: the value is missing in one run, not
-    finite, or the state of a generator.
+    ``differing`` values differ in at least one bit. ``name`` is the value that differs most, in ``step``, counted from
+    1. ``absolute`` is its largest difference, ``relative`` the same over the largest value of the group in the other
+    run (of a model: of the output). Both are None where the difference has no size: the value is missing in one run,
+    not finite, or the state of a generator. ``relative`` is None as well where that largest value is zero.
     """
 
     group: ValueGroup
@@ -44,31 +41,23 @@ Differences = tuple[GroupDifference, ...]
 
 
 def difference_of(differences: Differences, group: ValueGroup) -> GroupDifference:
-    """The difference in a group."""
+    """Return the difference in a group."""
     return next((one for one in differences if one.group == group), GroupDifference(group))
 
 
 def widest(many: Iterable[Differences]) -> Differences:
-    """The differences of several steps or processes as one: counts are added, the widest difference stands for all."""
+    """Merge the differences of several steps or processes: add the counts, keep the widest difference."""
     total = {group: GroupDifference(group) for group in GROUPS}
     for one in (each for differences in many for each in differences):
         before = total[one.group]
+        compared, differing = before.compared + one.compared, before.differing + one.differing
         wider = one if _width(one) > _width(before) else before
-        total[one.group] = GroupDifference(
-            one.group,
-            before.compared + one.compared,
-            before.differing + one.differing,
-            wider.name,
-            wider.step,
-            wider.absolute,
-            wider.relative,
-        )
+        total[one.group] = replace(wider, compared=compared, differing=differing)
     # Only a model has outputs; of a script each group is told, also where there was nothing of it.
     return tuple(one for one in total.values() if one.compared or one.group != "outputs")
 
 
 def _width(one: GroupDifference) -> float:
-    """For ordering: what has no size is the widest, what does not differ the narrowest."""
     if not one.differing:
         return -1.0
     return float("inf") if one.relative is None else one.relative
@@ -82,19 +71,15 @@ class Proof:
     """The result of runs with equal seeds: the script, the configuration, the engine without plans, the script again.
 
     The last two are made where the configuration does not repeat the script to the bit; of a model only the last.
-    Without the engine's run ``to_engine`` is empty and ``equal_to_engine`` None. ``exact``: losses, gradients and
-    buffers have the same bits as the script, or as the same engine without plans. ``close``: they differ by rounding,
-    and the engine generates code, which rounds as it is fused. ``inexact``: they differ otherwise, or whole numbers are
-    not the script's. ``unknown``: nothing could be told, and ``statement`` says why. Of a model only the outputs are
-    compared, with those under ONNX Runtime's defaults. They are ``close`` within the bound of rounding, or of the
-    model's conversion.
+    ``exact``: losses, gradients and buffers have the same bits as the script, or as the same engine without plans.
+    ``close``: they differ by rounding, and the engine generates code, which rounds as it is fused. ``inexact``: they
+    differ otherwise. ``unknown``: nothing could be told, and ``statement`` says why. Of a model the outputs are
+    compared with those under ONNX Runtime's defaults: ``close`` is within the bound of rounding, or of the conversion.
 
-    ``equal_to_script`` is about the script untouched. Where it is False, ``engine_to_script`` holds what the engine
-    itself makes of the script. ``random_equal``: the states of the random generators after each step are the script's.
-    ``is_compiled``: the engine generated code, or ran a model. Generated code kept the script's casts in all these
-    runs, where it can. ``exported`` compares the configuration with the same engine without plans where both are as
-    exported, which keeps no casts. It is empty where that was not compared. ``sampled_one_in``: sizes of differences
-    are those of every n-th value.
+    Without the engine's run ``to_engine`` is empty and ``equal_to_engine`` None. ``engine_to_script`` is what the
+    engine without plans changes. ``is_compiled``: the engine generated code, or ran a model. In these runs generated
+    code keeps the script's casts where it can; ``exported`` compares, as exported without casts, with the engine
+    without plans. ``sampled_one_in``: sizes of differences are those of every n-th value.
     """
 
     configuration: Configuration

@@ -14,8 +14,7 @@ from .outcome import Outcome
 from .proof import Differences
 
 PROTOCOL_VERSION = 1
-# Of what a study's time budget has left once the script is measured, describing it may take this share: what it brings
-# is of use in trials.
+# What a description brings is of use in trials, so it may take this share of the time that a study has left.
 MOST_OF_BUDGET_TO_DESCRIBE = 1 / 3
 
 STARTER_RANK = -1
@@ -29,10 +28,10 @@ _TRIALS_IN_A_STUDY = 30
 class GpuMeasuring:
     """Further rules for a GPU, whose clocks are high after it has idled, and fall as it takes power and becomes warm.
 
-    Steps count once they have run for ``warmup_s`` since the last one that compiled. They also count once
-    ``Measuring.max_warmup_steps`` of them have compiled after step times had settled. Then the trial is measured for
-    ``measure_s`` at least, and for ``steps`` as long as ``Measuring.max_measure_s`` is not spent. A trial that cannot
-    be the answer may end before, but not before it is warm.
+    Steps count once they have run for ``warmup_s`` since the last one that compiled, or once
+    ``Measuring.max_warmup_steps`` of them have compiled after step times had settled. Then a trial is measured for
+    ``measure_s`` at least, and for ``steps`` within ``Measuring.max_measure_s``. A trial that cannot be the answer may
+    end before, but not before it is warm.
     """
 
     warmup_s: float = 1.0
@@ -45,11 +44,11 @@ class Measuring:
     """The rules that tell when a trial is warm and when it has been measured enough.
 
     Warm-up ends after ``min_warmup_steps`` once no graph was compiled in a step and the last two steps differ by less
-    than 20 %. It ends at the latest after ``max_warmup_steps``. Measuring ends when the 95 % confidence interval of the
-    median step is narrower than ``interval_ratio`` of it. From ``fine_steps`` steps on ``rough_interval_ratio`` takes
-    its place. Measuring takes at least ``min_steps`` and ``min_measure_s``. It ends at the latest after ``max_steps``
-    or, once ``min_steps`` are in, ``max_measure_s``. A trial that cannot be the answer is not measured so well. It ends
-    once that interval, of three steps at least, says that it stays below ``rate_to_beat`` samples/s.
+    than 20 %, at the latest after ``max_warmup_steps``. Measuring takes at least ``min_steps`` and ``min_measure_s``.
+    It ends when the 95 % confidence interval of the median step is narrower than ``interval_ratio`` of it, from
+    ``fine_steps`` steps on than ``rough_interval_ratio``. It ends at the latest after ``max_steps`` or, once
+    ``min_steps`` are in, ``max_measure_s``. A trial that cannot be the answer ends once that interval, of three steps
+    at least, says that it stays below ``rate_to_beat`` samples/s.
     """
 
     min_warmup_steps: int = 2
@@ -70,7 +69,7 @@ class Measuring:
         return self.min_warmup_steps + 2 + self.min_steps
 
     def paced(self, time_budget_s: float) -> Measuring:
-        """The same for a study with so much time: no trial is measured for longer than a thirtieth of it.
+        """Return the rules of a study with so much time: no trial is measured for longer than a thirtieth of it.
 
         A final has half a dozen measurements and more, so with longer ones a short study would confirm nothing.
         """
@@ -82,9 +81,8 @@ class Verifying:
     """The rules of a run in mode ``verify``, whose ``steps`` optimizer steps are compared with those of other runs.
 
     All these runs have the same fixed seeds. ``references`` are the folders of earlier runs with ``is_reference``,
-    which keep their values for that. Code that is generated keeps the script's casts, so that it rounds alike whatever
-    is fused. ``as_exported``: it rounds as in training. ``is_nudged``: the last bit of the model's parameters is
-    changed first.
+    which keep their values for that. Generated code keeps the script's casts, so that it rounds alike whatever is
+    fused, unless ``as_exported``. ``is_nudged``: the last bit of the model's parameters is changed first.
     """
 
     steps: int = 3
@@ -98,27 +96,27 @@ class Verifying:
 class Request:
     """``request.json``: one run.
 
-    ``mode`` ``measure`` measures the configurations one after the other; ``discover`` measures the first (the
-    baseline) and then describes the script under ``describe_engine``; ``audit`` measures it and then looks at what the
-    script itself does to what is kept; ``launch`` applies the only configuration and
-    lets the script run to its end, without measuring; ``verify`` applies it for a few steps with fixed seeds and
-    compares what they compute with other runs; ``locate`` sees in one step of the script as it is which modules its
-    blocks are. ``script`` is an absolute path; ``module`` is its name where it is run
-    as ``python -m`` runs it, and ``script_sha256`` is for the facts. ``arguments`` are the script's, ``{batch_size}``
-    and ``{accumulation}`` already filled in. ``memory_matrix`` asks for two more steps of each trial, unmeasured, with
-    the memory at each phase. Without ``kernel_search`` a compiler does not search for the fastest kernels, whatever the
-    script asks of it. ``may_fork``: the run's main process may come from a fork server that has imported torch
-    and what ``preload`` names. Runs with one name of a ``server`` share it, and no others; without a name all do that
-    have none. ``free_bytes`` is what each GPU had free before the run, by the UUID that torch gives it, and
-    ``usable_bytes`` what there is of it for processes; the launcher puts both in, as far as NVML tells. So it does with
-    ``caches``, the variables that name the run's compile caches, and ``kept_in``, the folder where files that the
-    script changes are kept aside; empty if they are not. ``ends_at`` is
-    when the study's time budget is spent, by ``time.monotonic``, which is one clock for the processes of a machine;
-    None for no budget. ``choices`` are those that a study was allowed, for discovery to look at, with outputs no
-    further off than ``max_error`` of the largest value.
-    ``expected`` is what a launched bundle was made of, None where nothing is to be compared; with ``allow_stale`` the
-    run goes on where something is not so, which ``is_stale`` says is known before it starts. ``written`` is the path of
-    a file that was exported, which is applied as its user would; empty for none.
+    Modes: ``measure`` measures the configurations one after the other. ``discover`` measures the first (the baseline)
+    and then describes the script under ``describe_engine``. ``audit`` measures it and then counts what the script's own
+    checkpointing does. ``launch`` applies the only configuration and lets the script run to its end, without measuring.
+    ``verify`` applies it for a few steps with fixed seeds and compares what they compute with other runs. ``locate``
+    sees in one step of the script as it is which modules its blocks are.
+
+    ``script`` is an absolute path; ``module`` is its name where ``python -m`` runs it, ``script_sha256`` is for the
+    facts. ``arguments`` have their placeholders filled in. ``memory_matrix`` asks for two more steps of each trial,
+    unmeasured, with the memory at each phase. Without ``kernel_search`` a compiler does not search for the fastest
+    kernels, whatever the script asks of it. ``may_fork``: the main process may come from a fork server that has
+    imported torch and what ``preload`` names; runs with the same ``server`` share one.
+
+    The launcher fills in ``free_bytes`` and ``usable_bytes``, what each GPU had free before the run and has for
+    processes, by the UUID that torch gives it. It fills in ``caches``, the variables that name the run's compile
+    caches, and ``kept_in``, the folder where files that the script changes are kept aside; empty if they are not.
+    ``ends_at`` is when the study's time budget is spent, by ``time.monotonic``; None for no budget.
+
+    ``choices`` are those that a study was allowed, for discovery to look at, with outputs no further off than
+    ``max_error``. ``expected`` is the fingerprint of a launched bundle, None where nothing is to be compared; with
+    ``allow_stale`` the run goes on where something differs, which ``is_stale`` says is known before it starts.
+    ``written`` is the path of a file that was exported, which is applied as its user would; empty for none.
     """
 
     mode: Literal["measure", "discover", "launch", "verify", "audit", "locate"]
@@ -158,10 +156,7 @@ class Request:
 
     @property
     def batch_size(self) -> int | None:
-        """Return what the run sets the script's batch size to; None where it stays what it is.
-
-        So it is where it cannot be set, and where nobody knows it yet. The configurations of a run share it.
-        """
+        """Return what the run sets the script's batch size to; None where it cannot, or nobody knows the size yet."""
         can_set = self.batch_control is None or self.batch_control.can_set
         return self.configurations[0].batch_size if can_set else None
 
@@ -170,9 +165,8 @@ class Request:
 class Result:
     """A line of ``results.jsonl``: the outcome of ``request.configurations[index]``, from one training process.
 
-    A process that only started the others fails when one of them does, and does not know at which configuration; and
-    one of them may fail before it trains. The ``rank`` of both is ``STARTER_RANK``: the first of their words counts
-    where no process that trained has left one.
+    The ``rank`` is ``STARTER_RANK`` for a process that only started the others, and for one that failed before it
+    trained. The first of their words counts where no process that trained has left one.
     """
 
     kind: ClassVar[str] = "result"
@@ -185,10 +179,7 @@ class Result:
 
 @dataclass(frozen=True)
 class DescriptionPace:
-    """The pace of a description under way: ``first_s`` is the time of its first step, which traces the graphs.
-
-    ``rest_s`` is the time of all other steps, going by those that are over. Both are in seconds.
-    """
+    """The pace of a description under way, in seconds: its first step, which traces the graphs, and all other steps."""
 
     first_s: float
     rest_s: float
@@ -198,9 +189,8 @@ class DescriptionPace:
 class Described:
     """A line of ``results.jsonl``: the facts of a discovery run.
 
-    Those that come before the description is done hold what was measured. ``may_take_s`` is then what all of it may
-    take, in seconds since the first of these lines; ``pace`` is None as long as no step but the first is over. The last
-    line has neither.
+    Before the description is done they hold what was measured. ``may_take_s`` is then the time that all of it may take,
+    in seconds since the first of these lines; ``pace`` is None until a second step is over. The last line has neither.
     """
 
     kind: ClassVar[str] = "described"
@@ -225,10 +215,9 @@ class Audited:
 class Compared:
     """A line of ``results.jsonl``: a run in mode ``verify`` has done its steps.
 
-    ``differences`` are those from each of ``request.verifying.references``; ``sampled_one_in`` says that sizes of
-    differences are those of every n-th element, where all would take too much room. Whether bits are equal is told of
-    all elements in any case. ``is_compiled``: code was generated for the graphs that ran, and what it fuses, and so
-    how it rounds, depends on the plans.
+    ``differences`` are those from each of ``request.verifying.references``; their sizes are those of every n-th element
+    (``sampled_one_in``), where all would take too much room. ``is_compiled``: code was generated for the graphs that
+    ran, and what it fuses, and so how it rounds, depends on the plans.
     """
 
     kind: ClassVar[str] = "compared"

@@ -36,10 +36,8 @@ class Session:
     ``options`` are attributes of ``SessionOptions``; an enumeration's member is written by its name. ``config`` are
     entries of the session's configuration, ``run_config`` of each run's. ``arena`` is the configuration of an arena
     that the process makes for all of its sessions; empty for the session's own. ``io_binding``: inputs and outputs are
-    bound, so that outputs are written where they are to be. ``malloc`` are parameters of ``mallopt(3)``, which the
-    process takes for all that it allocates. ``provider`` are options of CUDA's provider, on a GPU.
-    ``outputs_on_device``: bound outputs are left on the device. ``conversion`` is what the model is made into before;
-    None for the model as it is.
+    bound. ``malloc`` are parameters of ``mallopt(3)``, ``provider`` options of CUDA's provider. ``conversion`` is made
+    of the model before; None for the model as it is.
     """
 
     options: dict[str, bool | int | str] = field(default_factory=dict)
@@ -54,7 +52,7 @@ class Session:
 
     @property
     def is_captured(self) -> bool:
-        """Return whether runs are captured into CUDA graphs, which what is bound must not move under."""
+        """Return whether runs are captured into CUDA graphs: what is bound must not move then."""
         return self.provider.get("enable_cuda_graph") == "1"
 
 
@@ -64,13 +62,13 @@ def converted_folder(run_directory: Path) -> Path:
 
 
 def providers_of(device: DeviceKind, session: Session) -> list[str | tuple[str, dict[str, str]]]:
-    """The providers of a session on a device, the first one's options with it; what it cannot run goes to the CPU."""
+    """Return the providers of a session on a device; what the first one cannot run goes to the CPU."""
     cpu = "CPUExecutionProvider"
     return [cpu] if device == "cpu" else [("CUDAExecutionProvider", dict(session.provider)), cpu]
 
 
 def session_of(made: Iterable[tuple[Choice, str]]) -> Session:
-    """The session of settings and conversions, each with its value as written."""
+    """Return the session of settings and conversions, each with its value as written."""
     session = Session()
     for setting, value in made:
         if isinstance(setting, ConversionChoice):

@@ -1,8 +1,8 @@
 """The settings of ONNX Runtime's sessions that a search may make, in one table.
 
 Names and values are those of ONNX Runtime's Python API, of ``onnxruntime_session_options_config_keys.h`` and
-``onnxruntime_run_options_config_keys.h``, and of CUDA's provider. None of the settings changes what is computed, but
-for how the graph's optimization has it rounded; what a model is converted to does.
+``onnxruntime_run_options_config_keys.h``, and of CUDA's provider. They change how results are rounded, and nothing else
+of what is computed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SessionSetting(Choice):
         return value.isdecimal() and len(value) < 5 and (not self.texts or int(value) < len(self.texts))
 
     def values_for(self, facts: Facts) -> tuple[int, ...]:
-        """Those that change something; of threads the numbers that there are, and 0, by which ONNX Runtime chooses."""
+        """Return the values that change something: of threads powers of two, and 0, by which ONNX Runtime chooses."""
         if self.texts:
             idle = () if facts.inference is None else facts.inference.idle
             without = {value for one in idle if one.setting == self.name for value in one.values}
@@ -53,7 +53,7 @@ class SessionSetting(Choice):
         return (0, *(1 << n for n in range(most.bit_length()) if self.least <= 1 << n < most))
 
     def refusal_for(self, facts: Facts) -> str:
-        """It may be of another device, and where there is one processor, threads have nothing to share."""
+        """Refuse a setting of another device or system, and shared threads where there is one processor."""
         kind = facts.environment.device_kind
         if self.on not in (None, kind):
             return f"the model runs on {_WHERE[kind]}, and it is a setting of {_WHERE[self.on or kind]}"
@@ -64,7 +64,7 @@ class SessionSetting(Choice):
         return ""
 
     def text(self, value: str) -> bool | int | str:
-        """Return what a value is written as."""
+        """Return a value as it is written."""
         return self.texts[int(value)] if self.texts else int(value)
 
     def stack_line(self, value: str) -> StackLine:
@@ -77,19 +77,19 @@ class ArenaLimit(SessionSetting):
     """A limit on the size of an arena, in GiB; 0 for no limit."""
 
     def values_for(self, facts: Facts) -> tuple[int, ...]:
-        """The least that has room for all that discovery saw the model take, and twice that, where there is so much."""
+        """Return the least that holds all that discovery saw the model take, and twice that, where there is so much."""
         moments = () if facts.inference is None else facts.inference.moments
         least = -(-max((one.peak for one in moments), default=0) // _GIB)
         return (0, *(size for size in (least, 2 * least) if 0 < size * _GIB < facts.environment.device_memory_bytes))
 
     def text(self, value: str) -> int:
-        """In bytes."""
+        """Return the limit in bytes."""
         return int(value) * _GIB
 
 
 @dataclass(frozen=True, kw_only=True)
 class AllowedSetting(SessionSetting):
-    """One that changes what a caller gets, so that it is tried only where that was allowed."""
+    """A setting that changes what a caller gets, so that it is tried only where that was allowed."""
 
     is_free = False
 
@@ -266,5 +266,5 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
 
 
 def setting_named(name: str) -> SessionSetting:
-    """The setting of that name; KeyError if there is none."""
+    """Return the setting of that name; KeyError if there is none."""
     return {one.name: one for one in SESSION_SETTINGS}[name]

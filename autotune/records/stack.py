@@ -30,7 +30,7 @@ class GlobalBatch:
 
     @property
     def samples(self) -> float:
-        """Of all processes together."""
+        """Return the samples of all processes together."""
         return self.micro_batch * self.accumulation * self.num_processes
 
 
@@ -48,20 +48,17 @@ class StackLayer:
 class Stack:
     """The contents of ``stack.json``.
 
-    ``batch_size`` is the micro-batch, None if it is not known; ``accumulation`` the number of micro-batches per step
-    that the script was seen to take, and ``accumulation_for_same_global_batch`` the number that keeps the script's
-    own global batch (None where no whole number does). ``accumulation_set`` is the number that this stack sets, 0 where
-    it leaves the script's; ``global_batch`` and ``script_global_batch`` are what an optimizer step takes with it and
-    without. ``variables`` are environment variables to set, all of them from
-    the list that ``autotune launch`` accepts. ``proof`` is None where nothing was compared. ``layers`` is the optimizer
-    stack in the order in which it is put together: the engine around the model, then optimizers, then what goes around
-    those. ``choices`` are the configuration's. ``module`` is the script's name where ``python -m`` is how it is run;
-    ``recomputed`` is in words what the plans and the level recompute. ``reading`` is what each round measured of the
-    setting, or its only trial, ``script_reading`` what the same rounds measured of the script as it stands: a gate
-    holds later measurements against them, and what later graphs simulate against ``graph``, which is None where the
-    script's could not be simulated. ``max_error`` is how far outputs of a model that is converted may be from its own,
-    in units of an output's largest value; 0 where it is not converted. ``files``, ``models`` and ``occurrences`` are
-    what ``Fingerprint`` says, empty in older bundles.
+    ``batch_size`` is the micro-batch, None if it is not known. ``accumulation`` is the number of micro-batches per step
+    that the script was seen to take, ``accumulation_for_same_global_batch`` the one that keeps the script's global
+    batch (None where no whole number does), ``accumulation_set`` the one that this stack sets, 0 for the script's own.
+    ``variables`` are environment variables to set, all of them from the list that ``autotune launch`` accepts.
+    ``layers`` is the optimizer stack in the order in which it is put together: the engine around the model, then
+    optimizers, then what goes around those. ``recomputed`` says in words what the plans and the level recompute.
+
+    ``reading`` is what each round measured of the setting, or its only trial, ``script_reading`` the same of the script
+    as it stands. A gate holds later measurements against them, and later graphs against ``graph``, which is None where
+    the script's could not be simulated. ``max_error`` is as of ``StudySpec``, 0 where the model is not converted.
+    ``files``, ``models`` and ``occurrences`` are those of ``Fingerprint``, empty in older bundles.
     """
 
     version: int
@@ -105,11 +102,9 @@ class Stack:
 
     @property
     def fingerprint(self) -> Fingerprint:
-        """Return what the bundle was made of.
-
-        Older ones have a hash in the place of ``files``. That of a launcher goes by where it is installed.
-        """
+        """Return what the bundle was made of; older ones have a hash in the place of ``files``."""
         is_script = ENGINES[self.engine].target == "script" and not self.module
+        # The hash of a launcher goes by where it is installed.
         is_launcher = is_script and Path(self.script_name).suffix != ".py"
         script = () if is_launcher else (SourceFile(self.script_name, self.script_sha256),)
         return Fingerprint(self.files or script, self.environment.torch, self.models, self.occurrences)

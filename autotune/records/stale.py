@@ -1,8 +1,7 @@
 """Staleness of a bundle: one comparison of its fingerprint with what is found, and the words for its result.
 
-A bundle is stale where something differs that decides what its setting does. That is the script's own files, the model,
-and how many occurrences each plan recomputes. It is torch as well, where torch's graphs are what the setting is made
-of. Arguments do not count by themselves: what they change of the model shows there.
+A bundle is stale where the script's own files, the model or the number of occurrences of a plan differ. So it is with
+another torch where the setting is made of torch's graphs. Arguments count by what they change of the model.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ MismatchKind = Literal["script", "torch", "model", "setting", "batch size", "acc
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Something that is no longer what it was. ``is_harmless``: it is worth a note, and refuses nothing."""
+    """A difference to what was measured. ``is_harmless``: it is worth a note, and refuses nothing."""
 
     what: MismatchKind
     said: str
@@ -43,7 +42,7 @@ class Mismatch:
 def mismatches(expected: Fingerprint, found: Fingerprint, *, engine: Engine) -> tuple[Mismatch, ...]:
     """Return where what is found is not what a bundle was made of, as far as both are known.
 
-    Plans that recompute nothing any more are for the engine to tell, which knows what there is in their place.
+    The engine tells of plans that recompute nothing any more: it knows what there is in their place.
     """
     told = [*_files(expected.files, found.files)]
     # Behind the plus is how it was built: for which CUDA, or for none.
@@ -54,14 +53,13 @@ def mismatches(expected: Fingerprint, found: Fingerprint, *, engine: Engine) -> 
     for plan, before in expected.occurrences.items():
         now = found.occurrences.get(plan, 0)
         if now and now != before:
-            told.append(
-                Mismatch("setting", f"{plan} recomputes {counted(now, 'occurrence')}, {before} when it was measured")
-            )
+            said = f"{plan} recomputes {counted(now, 'occurrence')}, {before} when it was measured"
+            told.append(Mismatch("setting", said))
     return tuple(told)
 
 
 def refusal_text(found: Sequence[Mismatch], *, target: Target = "script") -> str:
-    """Return why a bundle is refused for what is run, and what to do: the reasons one a line, then the next step."""
+    """Say why a bundle is refused for what is run, one reason a line, and what to do next."""
     first, *others = found
     lines = [f"autotune: the bundle cannot be applied to this {target}: {first.said}"]
     lines += [f"  also: {one.said}" for one in others]
@@ -71,14 +69,13 @@ def refusal_text(found: Sequence[Mismatch], *, target: Target = "script") -> str
 def applied_text(
     found: Sequence[Mismatch], configuration: Configuration, expected: Mapping[str, int], now: Mapping[str, int]
 ) -> str:
-    """Return what of a stale bundle is applied, and what is not: lines, of which the first says so."""
+    """Say line by line what of a stale bundle is applied, and what is not."""
     lines = ["the bundle is stale, and applied as far as it fits"]
     lines += [f"  {one.said}" for one in found]
     for plan, number in now.items():
         before = f" ({expected[plan]} when it was measured)" if expected.get(plan, number) != number else ""
-        lines.append(
-            f"  applied: {plan}, to {counted(number, 'occurrence')}{before}" if number else f"  not applied: {plan}"
-        )
+        to = f", to {counted(number, 'occurrence')}{before}" if number else ""
+        lines.append(f"  {'applied' if number else 'not applied'}: {plan}{to}")
     not_set = {one.what for one in found}
     for what, value in (("batch size", configuration.batch_size), ("accumulation", configuration.accumulation)):
         if value:
@@ -88,9 +85,6 @@ def applied_text(
 
 def _text(lines: Iterable[str]) -> str:
     return "".join(f"{printable(line)}\n" for line in lines)
-
-
-# -- the script's files
 
 
 def _files(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> Iterator[Mismatch]:
@@ -111,22 +105,15 @@ def _files(before: Sequence[SourceFile], now: Sequence[SourceFile]) -> Iterator[
             yield Mismatch("script", f"{new.path} {said}")
 
 
-# -- torch
-
-
 def _torch(before: str, now: str, engine: Engine) -> Mismatch:
-    """Another release of torch traces, fuses and partitions in its own way; a plain engine has none of that done."""
-    same_release = _release(before) == _release(now)
     said = f"the bundle was measured with torch {before}, and this is torch {now}"
-    return Mismatch("torch", said, is_harmless=same_release or engine in PLAIN_ENGINES)
+    # Another release traces, fuses and partitions in its own way; a plain engine has none of that done.
+    return Mismatch("torch", said, is_harmless=_release(before) == _release(now) or engine in PLAIN_ENGINES)
 
 
 def _release(version: str) -> tuple[str, ...] | str:
     match = _RELEASE.match(version)
     return match.groups() if match else version
-
-
-# -- the model
 
 
 def _models(before: Sequence[ModelPrint], now: Sequence[ModelPrint]) -> Iterator[Mismatch]:

@@ -11,8 +11,8 @@ from .engines import Engine, EngineProperties
 from .environment import Environment
 from .facts import Facts
 from .fingerprint import script_sha256, script_title
-from .measurement import Figures
-from .outcome import Measured, Outcome
+from .measurement import Figures, Measurement
+from .outcome import Outcome
 from .proof import Proof
 from .run import Measuring
 from .units import format_bytes, format_share
@@ -22,13 +22,13 @@ Stage = Literal["discovery", "search", "rounds", "proof", "compiled"]
 
 @dataclass(frozen=True)
 class StageTime:
-    """The runs of one stage, added up; runs of several devices at once count each. All times are in seconds.
+    """The runs of one stage and their seconds, added up; runs of several devices at once count each.
 
     ``forked`` of the ``runs`` came out of a fork server, the others are fresh processes. ``start_s`` is up to the first
-    training call: the process, the imports, what the script prepares; also all of a run that came to no training call.
-    ``compile_s`` is the part of warm-ups in whose steps something was traced or compiled, ``warmup_s`` is the rest of
-    them, ``measure_s`` the steps that count, or all steps of a proof. ``describe_s`` is what discovery takes after the
-    measurement. ``rest_s`` is what is left: waiting for a node, failed trials, switches between trials, the end.
+    training call, and all of a run without one. ``compile_s`` is the part of warm-ups in whose steps something was
+    traced or compiled, ``warmup_s`` the rest of them. ``measure_s`` are the steps that count, or all steps of a proof,
+    ``describe_s`` is what discovery takes after the measurement. ``rest_s`` is what is left: waiting for a node, failed
+    trials, switches between trials, the end.
     """
 
     stage: Stage
@@ -43,11 +43,10 @@ class StageTime:
 
     @property
     def total_s(self) -> float:
-        """All of it."""
+        """Return all of it."""
         return self.start_s + self.compile_s + self.warmup_s + self.measure_s + self.describe_s + self.rest_s
 
     def __add__(self, other: StageTime) -> StageTime:
-        """Both together, of one stage."""
         assert self.stage == other.stage
         added = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)[1:]}
         return replace(self, **added)
@@ -55,17 +54,13 @@ class StageTime:
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """The time from the beginning of a study to its verdict, over all of its sessions that came to one.
-
-    ``between_s`` of the ``total_s`` no run was at work: the search decides, the database is written.
-    """
+    """The time from a study's beginning to its verdict, over all sessions; ``between_s`` of it without any run."""
 
     total_s: float = 0.0
     between_s: float = 0.0
     stages: tuple[StageTime, ...] = ()
 
     def __add__(self, other: TimeSpent) -> TimeSpent:
-        """Both together."""
         stages = {one.stage: one for one in self.stages}
         for one in other.stages:
             stages[one.stage] = stages.get(one.stage, StageTime(one.stage)) + one
@@ -78,10 +73,9 @@ LIKELY = 0.8
 
 @dataclass(frozen=True)
 class Fit:
-    """A configuration that may fit, with what is expected of it.
+    """A configuration with what is expected of it, and its chance to fit; the script as it is ``is_measured``.
 
-    ``rate_sd`` and ``peak_sd`` are standard deviations of what is expected, as shares. ``chance`` is that of fitting.
-    ``is_measured``: it is the script as it is, and the figures are those of discovery.
+    ``rate_sd`` and ``peak_sd`` are standard deviations, as shares.
     """
 
     configuration: Configuration
@@ -94,7 +88,7 @@ class Fit:
 
     @property
     def peak_interval(self) -> tuple[int, int]:
-        """Return what the peak should lie between, in bytes, in 95 of 100 cases."""
+        """Return the 95 % interval of the expected peak, in bytes."""
         reach = 1.96 * self.peak_sd * self.peak_bytes
         return max(0, int(self.peak_bytes - reach)), int(self.peak_bytes + reach)
 
@@ -111,10 +105,9 @@ Goal = Literal["throughput", "memory"]
 class Objective:
     """The criterion by which one setting is a better answer than another.
 
-    ``throughput``: the most samples per second, within ``target_memory_bytes`` where there is such a target. Runs may
-    use all of the memory limit even so. ``memory``: the lowest peak at no more than ``max_slowdown``, a share, fewer
-    samples per second than the script as it stands. Where the script does not fit, the fastest setting found takes its
-    place.
+    ``throughput``: the most samples per second, of answers within ``target_memory_bytes`` where there is such a target.
+    ``memory``: the lowest peak at no more than ``max_slowdown``, a share, fewer samples per second than the script as
+    it stands. Where the script does not fit, the fastest setting found takes its place.
     """
 
     goal: Goal = "throughput"
@@ -147,19 +140,17 @@ tell; ``failed``: a round failed, thrashed or passed the limit.
 class StudySpec:
     """Everything a study was asked for, so that it can be resumed from the database alone.
 
-    ``script``, ``working_directory`` and ``python`` are absolute paths; ``module`` is the script's name where it is run
-    as ``python -m`` runs it. ``arguments`` may hold ``{batch_size}`` and ``{accumulation:4}``, with the script's own
-    number.
-    ``own_batch_size`` is the script's own size for that placeholder. ``batch_sizes`` is the inclusive range to search,
-    None for the default around the script's own; ``keep_global_batch`` leaves those that divide the script's global
-    batch, and has the accumulation follow. ``memory_limit_bytes`` None means what the device has; it is what
-    runs may use, ``objective`` what is looked for within it.
-    ``start_timeout_s`` is the time a run has until its first training step ends, ``trial_timeout_s`` the time each
-    trial has from then on. ``max_trials`` counts search trials, failed ones included. ``plans_first`` are tried before
-    anything else: each an entry as in ``mem_opt.json``, a plan or a comma-joined combination. ``choices`` are names of
-    the engine's that may be tried both ways. ``finalist_rounds`` is how often finalists are measured again at most.
-    ``leaves_files``: files that runs change are not put back. ``max_error`` is how far outputs of a model that is
-    converted may be from its own, in units of the largest value of that output.
+    ``script``, ``working_directory`` and ``python`` are absolute paths; ``module`` is the script's name where
+    ``python -m`` runs it. ``arguments`` may hold ``{batch_size}``, for which ``own_batch_size`` is the script's own
+    size, and ``{accumulation:4}`` with the script's own number. ``batch_sizes`` is the inclusive range to search, None
+    for the default around the script's own; ``keep_global_batch`` leaves those that divide the script's global batch,
+    and has the accumulation follow. ``memory_limit_bytes`` is what runs may use, None for what the device has.
+
+    A run has ``start_timeout_s`` until its first training step ends, each trial ``trial_timeout_s`` from then on.
+    ``max_trials`` counts search trials, failed ones included. ``plans_first`` are tried before anything else: each an
+    entry as in ``mem_opt.json``. ``choices`` may be tried both ways. ``finalist_rounds`` is the most rounds of a final.
+    ``leaves_files``: files that runs change are not put back. ``max_error`` is the largest error of the outputs of a
+    converted model, in units of the largest value of an output.
     """
 
     script: str
@@ -202,8 +193,7 @@ class Trial:
     """One trial of a study; the outcome is None while it runs.
 
     ``number`` is Optuna's; people see those of ``StudyRecord.shown``. Times are seconds since the epoch.
-    ``run_directory`` holds the run's logs; ``recovered`` says that it was given back before it was measured and the
-    configuration was enqueued again under another number.
+    ``recovered``: it was given back before it was measured, and the configuration was enqueued again.
     """
 
     number: int
@@ -217,17 +207,27 @@ class Trial:
     recovered: bool = False
 
     @property
-    def measured(self) -> Measured | None:
-        """The outcome if it is a measurement."""
-        return self.outcome if isinstance(self.outcome, Measured) else None
+    def measured(self) -> Measurement | None:
+        """Return what was measured; None while it runs, and where it failed."""
+        return None if self.outcome is None else self.outcome.measurement
+
+    @property
+    def samples_per_s(self) -> float:
+        """Return the measured samples/s, 0.0 if there are none."""
+        return 0.0 if self.measured is None else self.measured.samples_per_s
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """Return the measured peak that a limit is held against, if there is one."""
+        return None if self.measured is None else self.measured.peaks.fit_bytes
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """A finalist, or the baseline beside it, measured again in a process of its own: round by round, interleaved.
+    """A finalist, or the baseline beside it, measured again in a process of its own, in a round of a final.
 
-    ``final`` numbers the finals of a study: what one process measured in turns, in one go, on one machine. Only rounds
-    of one final are compared with each other.
+    ``final`` numbers the finals of a study: what was measured in turns, in one go, on one machine. Only rounds of one
+    final are compared with each other.
     """
 
     configuration: Configuration
@@ -242,12 +242,11 @@ class Repeat:
 class Comparison:
     """A finalist against the baseline, compared within each round that has both of them.
 
-    ``figures`` and ``baseline_figures`` are of all rounds in which each was measured; None where none was, and in
-    studies of older versions. ``speedup`` is the geometric mean of the ratios within rounds. It lies between
-    ``speedup_low`` and ``speedup_high`` by the test of the final (``verdict/sequential.py``); both are None before
-    rounds tell anything. ``peak_ratio`` and its bounds say the same of peaks. ``found`` is what the rounds show of what
-    the objective goes by. Where that is memory, ``found_fast`` is what they show of the speed: ``win`` where it is no
-    slower than allowed.
+    ``figures`` and ``baseline_figures`` are of all rounds in which each was measured; None where none was. ``speedup``
+    is the geometric mean of the ratios within rounds, with its interval by the test of the final
+    (``verdict/sequential.py``), None before rounds tell anything. ``peak_ratio`` and its bounds say the same of peaks.
+    ``found`` is what the rounds show by the objective. Where that is memory, ``found_fast`` is what they show of the
+    speed: ``win`` where it is no slower than allowed.
     """
 
     configuration: Configuration
@@ -284,9 +283,8 @@ class Comparison:
 class CompiledRun:
     """One run of the answer's setting under an engine that compiles, at the end of a study that was not allowed it.
 
-    ``choice`` is the choice that would have allowed it. ``answer`` is the setting that was the answer then.
-    ``configuration`` is that setting with those of its plans that the engine knows by the same names. Where memory may
-    not suffice, all blocks are recomputed in place of the others.
+    ``choice`` would have allowed it. ``configuration`` is the ``answer`` with those of its plans that the engine knows
+    by the same names. Where memory may not suffice, all blocks are recomputed in place of the others.
     """
 
     choice: str
@@ -303,12 +301,10 @@ class Verdict:
     """The answer. ``winner`` is the configuration to run; with ``baseline_best`` it is the baseline itself.
 
     ``nothing_fits``: no configuration tried, the baseline included, stays under the limit, or the objective's target.
-    ``reason`` is one sentence for the screen, ``remarks`` say what else bears on it, such as a busy machine, and
-    ``sentences`` are all of these. ``is_drowned``: other programs may have slowed the best down below the script, so it
-    is not the winner. ``stop_reason`` says why the search ended. ``proofs`` are the winner's, and those of
-    configurations that were better but may not win because theirs failed. ``needed_s`` is the time budget that a later
-    session needs to confirm and prove the winner, None where nothing of that is left to do. ``spent`` is what the
-    answer took. ``compiled`` is what its setting came to compiled; None where that was not tried.
+    ``remarks`` say what else bears on the answer, such as a busy machine. ``is_drowned``: other programs may have
+    slowed the best down below the script, so it is not the winner. ``stop_reason`` says why the search ended.
+    ``proofs`` are the winner's, and those of configurations that may not win because theirs failed. ``needed_s`` is the
+    time budget that a later session needs to confirm and prove the winner, None where nothing of that is left to do.
     """
 
     kind_of_answer: AnswerKind
@@ -326,7 +322,7 @@ class Verdict:
 
     @property
     def sentences(self) -> str:
-        """The reason, and what else bears on it."""
+        """Return the reason, and what else bears on it."""
         return " ".join((self.reason, *self.remarks))
 
 
@@ -346,7 +342,7 @@ class StudyRecord:
 
     @property
     def baseline(self) -> Trial | None:
-        """The measured trial of the script as it stands."""
+        """Return the measured trial of the script as it stands."""
         if self.facts is None:
             return None
         key = self.facts.baseline.key
@@ -354,16 +350,16 @@ class StudyRecord:
 
     @property
     def shown(self) -> tuple[Trial, ...]:
-        """The trials as people see them: numbered one after the other as they ended, those that still run last.
+        """Number the trials as people see them: one after the other as they ended, those that still run last.
 
-        Optuna's numbers skip: it numbers a trial when it is asked for, and what a run does not reach is given back and
-        asked for again. Here what was given back is left out.
+        Left out is what was given back because its run did not reach it. Optuna numbers a trial each time it is asked
+        for one.
         """
         own = [trial for trial in self.trials if not trial.recovered]
         own.sort(key=lambda one: (one.outcome is None, one.finished_at or math.inf, one.number))
         return tuple(replace(trial, number=number) for number, trial in enumerate(own))
 
     def shown_number(self, number: int) -> int:
-        """The number by which people know the trial that has this one with Optuna."""
+        """Return the number by which people know the trial that has this one with Optuna."""
         key = next(trial.configuration.key for trial in self.trials if trial.number == number)
         return next(trial.number for trial in self.shown if trial.configuration.key == key)

@@ -1,7 +1,4 @@
-"""Bytes, seconds and shares as people write and read them.
-
-Inside, everything is bytes, seconds and parts of one; these functions stand where a person types a value or reads one.
-"""
+"""Bytes, seconds and shares as people write and read them; inside, everything is bytes, seconds and parts of one."""
 
 from __future__ import annotations
 
@@ -81,7 +78,7 @@ def format_speed(samples_per_s: float) -> str:
 def parse_bytes(text: str) -> int:
     """Read a size: ``24GiB``, ``1.5g`` and ``512M`` are powers of 1024, ``900MB`` of 1000, a bare number is bytes.
 
-    UsageError also for a bare number so small that its unit must have been forgotten.
+    UsageError for anything else, and for a bare number so small that its unit must have been forgotten.
     """
     match = _SIZE.fullmatch(text.strip().lower())
     if match is None or match[2] not in _BYTES:
@@ -99,16 +96,17 @@ def parse_duration(text: str) -> float:
     """Read a time in seconds: ``90s``, ``10m``, ``1h30m``, ``250ms``; UsageError for a bare number, be it zero."""
     lowered = text.strip().lower()
     if re.fullmatch(_NUMBER, lowered):
-        probable = ("m", "s", "seconds") if float(lowered) < 60 else ("s", "m", "minutes")
-        meant, other, name = probable
+        meant, other, name = ("m", "s", "seconds") if float(lowered) < 60 else ("s", "m", "minutes")
         hint = f"did you mean {lowered}{meant}? In {name} it is {lowered}{other}"
         raise UsageError(f"a time without a unit: {text!r}", hint=hint)
     parts = _PART.findall(lowered)
     units = [unit for _, unit in parts]
-    written_whole = "".join(_PART.sub("", lowered)) == "" and bool(parts)
-    if not written_whole or any(unit not in _SECONDS for unit in units) or len(set(units)) != len(units):
+    if not parts or _PART.sub("", lowered) or not _SECONDS.keys() >= set(units) or len(set(units)) != len(units):
         raise UsageError(f"not a time: {text!r}", hint="numbers with units, as in 90s, 10m or 1h30m")
-    return _positive(math.fsum(float(number) * _SECONDS[unit] for number, unit in parts), text)
+    seconds = math.fsum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if seconds <= 0:
+        raise UsageError(f"a time must be more than zero: {text!r}", hint="as in 90s, 10m or 1h30m")
+    return seconds
 
 
 def parse_range(text: str) -> tuple[int, int]:
@@ -130,12 +128,6 @@ def parse_share(text: str) -> float:
     if not share < 1:
         raise UsageError(f"not a share below 100 %: {text!r}", hint="a percentage, as in 3% or 0.5%")
     return share
-
-
-def _positive(seconds: float, text: str) -> float:
-    if seconds <= 0:
-        raise UsageError(f"a time must be more than zero: {text!r}", hint="as in 90s, 10m or 1h30m")
-    return seconds
 
 
 def _three_digits(value: float) -> str:

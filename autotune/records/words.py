@@ -1,7 +1,7 @@
-"""A configuration in words for people, and its plans with long names cut: the one place that turns one into the other.
+"""A configuration in words for people, and names of many operators cut in the middle.
 
-Codes such as ``Block+:1:5`` say exactly what runs, and stand beneath the words. Names of many operators are cut in the
-middle wherever people read them; ``--json``, ``mem_opt.json`` and ``stack.json`` have them whole.
+Codes such as ``Block+:1:5`` say exactly what runs, and stand beneath the words. ``--json``, ``mem_opt.json`` and
+``stack.json`` have names whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MOST_NAMED = 2
 
 
 def setting_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
-    """The whole setting as the subject of a sentence: ``recomputing all 6 Blocks at batch 16``."""
+    """Write the whole setting as the subject of a sentence: ``recomputing all 6 Blocks at batch 16``."""
     words, batch = recomputed_words(configuration, clusters), configuration.batch
     compiled = ENGINES[configuration.engine].in_verdict
     if configuration.choices:
@@ -35,7 +35,7 @@ def setting_words(configuration: Configuration, clusters: Iterable[ClusterFacts]
 
 
 def brief_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
-    """The whole setting as a line among others: ``batch 16, recompute all 6 Blocks``."""
+    """Write the whole setting as a line among others: ``batch 16, recompute all 6 Blocks``."""
     words = recomputed_words(configuration, clusters)
     return configuration.listed(f"recompute {words}" if words else "") or "the model as it is"
 
@@ -62,18 +62,18 @@ def _is_single(row: ClusterFacts | None) -> bool:
 
 def cut_names(text: str) -> str:
     """Cut the long names of clusters in a text in the middle: ``addmm+view+…+clone+``."""
-    return _LONG_NAME.sub(lambda match: _cut(match[0]), text)
 
+    def cut(match: re.Match[str]) -> str:
+        first, second, *_, last = match[0].rstrip("+").split("+")
+        return f"{first}+{second}+…+{last}+"
 
-def _cut(name: str) -> str:
-    first, second, *_, last = name.rstrip("+").split("+")
-    return f"{first}+{second}+…+{last}+"
+    return _LONG_NAME.sub(cut, text)
 
 
 def _is_layer(plan: Plan, row: ClusterFacts | None) -> bool:
-    """Return whether it is a repeated block, which goes by the name of its class; operators are written small."""
     if row is not None:
         return row.is_layer
+    # A repeated block goes by the name of its class; operators are written small.
     return plan.cluster[:1].isupper() and plan.cluster.count("+") == 1
 
 
@@ -91,15 +91,15 @@ def _counted(plan: Plan, row: ClusterFacts | None) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 round``, ``3 rounds``, ``1,200 settings``."""
+    """Write ``1 round``, ``3 rounds``, ``1,200 settings``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def sentence(words: str) -> str:
-    """Words as a sentence begins: with a capital letter."""
+    """Write words as a sentence begins: with a capital letter."""
     return words[:1].upper() + words[1:]
 
 
 def joined(parts: Sequence[str]) -> str:
-    """``a, b and c``."""
+    """Write ``a, b and c``."""
     return " and ".join(filter(None, [", ".join(parts[:-1]), *parts[-1:]]))

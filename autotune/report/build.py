@@ -97,7 +97,7 @@ def _without_folders(spec: StudySpec) -> StudySpec:
 
 def _answer(record: StudyRecord, verdict: Verdict) -> ReportedAnswer:
     rounds = [one.outcome.measurement for one in record.repeats if isinstance(one.outcome, Measured)]
-    trials = [trial.measured.measurement for trial in record.shown if trial.measured]
+    trials = [trial.measured for trial in record.shown if trial.measured]
     rests_on = rounds or trials
     return ReportedAnswer(
         answer=verdict.kind_of_answer,

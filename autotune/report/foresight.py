@@ -31,7 +31,7 @@ def foreseen_of(record: StudyRecord) -> dict[str, int]:
     facts, baseline = record.facts, record.baseline
     if facts is None or baseline is None or baseline.measured is None:
         return {}
-    own = baseline.measured.measurement.peaks.fit_bytes
+    own = baseline.measured.peaks.fit_bytes
     if own is None:
         return {}
     try:

@@ -44,11 +44,11 @@ class Costs:
         # A run's own order is that of least memory, and its first may have failed: what came after it had no start.
         firsts = [min(run, key=lambda one: one.finished_at or math.inf) for run in runs.values()]
         for trial in trials:
-            if trial.measured is not None:
+            if trial.outcome is not None and trial.measured is not None:
                 # The first trial of a study is the baseline's, which discovery measured.
                 is_first = any(trial is one for one in firsts)
                 seconds = (trial.finished_at or 0.0) - trial.started_at if is_first else 0.0
-                self.note_trial(trial.configuration, trial.measured, seconds, is_fresh=trial is trials[0])
+                self.note_trial(trial.configuration, trial.outcome, seconds, is_fresh=trial is trials[0])
 
     def note_trial(
         self, configuration: Configuration, outcome: Outcome, seconds: float = 0.0, *, is_fresh: bool = False

@@ -1,8 +1,7 @@
-"""Worth of settings by the objective of their study, and whether a setting may be the answer.
+"""Worth of settings by the objective of their study: search, finals and verdict compare settings here alone.
 
-Everything that compares settings asks here. That is the search, for trials and, in ``standing.py``, for what the cost
-model expects. It is also the finals of rounds, and the verdict of both. Speeds are held against a reference: the script
-as it stands, or where that may not be the answer itself, the fastest setting that may.
+Speeds are held against a reference: the script as it stands, or where that may not be the answer itself, the fastest
+setting that may.
 """
 
 from __future__ import annotations
@@ -18,13 +17,7 @@ from ..records.units import format_bytes
 
 @dataclass(frozen=True)
 class Aim:
-    """An objective under a memory limit.
-
-    Args:
-        objective: What the study is to find.
-        run_limit_bytes: What runs may use.
-        clusters: What can be recomputed, so that sentences can say of how many.
-    """
+    """An objective under the memory limit of runs; ``clusters`` let sentences say how many of them are recomputed."""
 
     objective: Objective
     run_limit_bytes: int
@@ -42,25 +35,22 @@ class Aim:
 
     @property
     def for_speed(self) -> Aim:
-        """The same in search of samples/s."""
+        """Return the same in search of samples/s."""
         return replace(self, objective=replace(self.objective, goal="throughput"))
 
     @property
     def slowest(self) -> float:
-        """The least samples/s of an answer, as a share of the reference's."""
+        """Return the least samples/s of an answer, as a share of the reference's."""
         return 1 - self.objective.max_slowdown if self.seeks_memory else 0.0
 
     def merit(self, samples_per_s: float, peak: float | None) -> float:
-        """Return the worth of a setting, more being better; 0.0 where it was not measured.
-
-        Only ratios of worths mean anything.
-        """
+        """Return the worth of a setting, of which only ratios mean anything; 0.0 for what was not measured."""
         if self.seeks_memory:
             return 1 / peak if peak else 0.0
         return samples_per_s
 
     def merit_of(self, measurement: Measurement) -> float:
-        """The same of a measurement."""
+        """Return the worth of a measurement."""
         return self.merit(measurement.samples_per_s, measurement.peaks.fit_bytes)
 
     def ratio(self, comparison: Comparison) -> float:
@@ -68,7 +58,7 @@ class Aim:
         return 1 / comparison.peak_ratio if self.seeks_memory else comparison.speedup
 
     def bounds(self, comparison: Comparison) -> tuple[float, float] | None:
-        """Between what the rounds leave that; None where they are too few to tell."""
+        """Return the interval of ``ratio`` by the rounds; None where they are too few to tell."""
         if self.seeks_memory:
             low, high = comparison.peak_ratio_high, comparison.peak_ratio_low
             return None if low is None or high is None else (1 / low, 1 / high)
@@ -77,10 +67,10 @@ class Aim:
 
     @property
     def log_slowest(self) -> float:
-        """The logarithm of ``slowest``."""
+        """Return the logarithm of ``slowest``."""
         return math.log(self.slowest) if self.slowest else -math.inf
 
     def limit_text(self) -> str:
-        """The answer's limit for people: ``900 MiB``, ``your target of 900 MiB``."""
+        """Write the answer's limit for people: ``900 MiB``, ``your target of 900 MiB``."""
         limit = format_bytes(self.limit_bytes)
         return f"your target of {limit}" if self.limit_bytes < self.run_limit_bytes else limit

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from ..records.configuration import Configuration
 from ..records.facts import Facts
 from ..records.figures import figures_of, rounds_of
-from ..records.outcome import Measured
 from ..records.study import AnswerKind, StudyRecord, Trial, Verdict
 from ..records.words import sentence
 from . import sentences
@@ -38,7 +37,7 @@ _LEAST_FOR_MEMORY = 0.5
 
 
 class _Answer(NamedTuple):
-    """The answer, with the first of ``Verdict.remarks``; empty where there is none."""
+    """An answer with its first remark, empty for none."""
 
     kind: AnswerKind
     winner: Configuration | None
@@ -59,13 +58,11 @@ def decide(
 ) -> Verdict:
     """Decide a study by its trials and the finalists' rounds.
 
-    A finalist wins if the rounds show that it is better (``sequential.judge``), and if it never failed, thrashed or
-    passed the limit. Better is what the objective says; where that is less memory, they have to show as well that it is
-    no more slower than it may be. Of several the best wins.
-
-    An ``undecided`` study names as winner what was best so far, unconfirmed. That is the baseline where a search that
-    was cut short found nothing better: only one that ended by itself says that there is nothing. And it is the
-    baseline, or nothing where that does not fit, where other programs slowed down all that was measured of the best.
+    A finalist wins if the rounds show that it is better by the objective (``sequential.judge``), and if it never
+    failed, thrashed or passed the limit. Of several the best wins. An ``undecided`` study names as winner what was best
+    so far, unconfirmed. That is the baseline where a search that was cut short found nothing better: only one that
+    ended by itself says that there is nothing. It is the baseline as well, or nothing where that does not fit, where
+    other programs slowed down all that was measured of the best.
 
     ``may_win`` is False of those whose proof failed; the end of the search is told as ``SearchEnd`` has it.
     """
@@ -81,7 +78,7 @@ def decide(
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
         failed = sum(trial.measured is None for trial in tried)
         if own is not None and nothing_else_tells(seen, facts) and (failed or cut_short):
-            busy = not failed and own.measured is not None and own.measured.measurement.contended
+            busy = not failed and own.measured is not None and own.measured.contended
             remark = sentences.too_busy() if busy else ""
             answer = _Answer("undecided", None, sentences.only_the_baseline(own, failed, cut_short), remark, busy)
         elif own is not None:
@@ -115,27 +112,25 @@ def decide(
 
 
 def _is_drowned(record: StudyRecord, facts: Facts, answer: _Answer, aim: Aim) -> bool:
-    """Tell whether other programs may have slowed the best down so much that nobody would take it for the best.
-
-    Not once it was measured twice: then rounds tell, or their scatter shows.
-    """
+    """Tell whether other programs may have slowed the best down so much that nobody would take it for the best."""
     kind, best = answer.kind, answer.winner
     if aim.seeks_memory or best is None or best.key == facts.baseline.key:
         return False
     rounds = rounds_of(record.repeats, best)
     own = baseline_trial(record.trials, facts)
+    # Once it was measured twice, rounds tell, or their scatter shows.
     if kind not in ("undecided", "baseline_does_not_fit") or len(rounds) > 1 or own is None or own.measured is None:
         return False
-    told = [one.outcome.measurement for one in rounds if isinstance(one.outcome, Measured)]
-    told = told or [one.measured.measurement for one in record.trials if one.configuration == best and one.measured]
-    least = own.measured.measurement.samples_per_s * (_MUCH_SLOWER if kind == "undecided" else _LEAST_FOR_MEMORY)
+    told = [one.outcome.measurement for one in rounds if one.outcome.measurement]
+    told = told or [one.measured for one in record.trials if one.configuration == best and one.measured]
+    least = own.samples_per_s * (_MUCH_SLOWER if kind == "undecided" else _LEAST_FOR_MEMORY)
     slowest = min((one.samples_per_s for one in told), default=math.inf)
     alone = max((one.samples_per_s * times_as_fast_alone(one) for one in told), default=0.0)
     return slowest < least <= alone
 
 
 def allowed(record: StudyRecord, may_win: Callable[[Configuration], bool]) -> StudyRecord:
-    """The study without the trials and rounds of configurations that may not win."""
+    """Return the study without the trials and rounds of configurations that may not win."""
     return replace(
         record,
         trials=tuple(one for one in record.trials if may_win(one.configuration)),
@@ -154,7 +149,7 @@ def _left_out(record: StudyRecord, facts: Facts, winner: Configuration, aim: Aim
 def nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
     """Tell whether all trials but the baseline's failed, and not for memory, which would say that they do not fit."""
     outcomes = [one.outcome for one in tried if one.outcome is not None and one.configuration.key != facts.baseline.key]
-    return not any(isinstance(one, Measured) or one.for_memory for one in outcomes)
+    return not any(one.measurement or one.for_memory for one in outcomes)
 
 
 def _without_baseline(
@@ -189,7 +184,7 @@ def _against_baseline(
     scope: str,
     believed: Believed,
 ) -> _Answer:
-    if not own.measured or own.measured.measurement.samples_per_s <= 0:
+    if not own.measured or own.samples_per_s <= 0:
         return _Answer("undecided", None, "The baseline's samples could not be counted, so speeds can't be compared.")
     baseline, repeats, most_rounds = facts.baseline, record.repeats, record.spec.finalist_rounds
     compared = compare(repeats, baseline, aim, most_rounds)
@@ -206,13 +201,13 @@ def _against_baseline(
         reason = sentences.not_told(untold, comparison, aim, is_best=is_best)
         return _Answer("undecided", untold, reason, sentences.failed(repeats, baseline))
     if untold is not None and comparison is None:
-        beside = own.measured.measurement
+        beside = own.measured
         held_back = next(
             one
             for one in tried
-            if one.configuration.key == untold.key and one.measured and may_be_faster(one.measured.measurement, beside)
+            if one.configuration.key == untold.key and one.measured and may_be_faster(one.measured, beside)
         )
-        if all(trial.measured.measurement.contended for trial in tried if trial.measured):
+        if all(trial.measured.contended for trial in tried if trial.measured):
             return _Answer("undecided", baseline, sentences.slowed_down(untold, aim), is_drowned=True)
         return _Answer("undecided", baseline, sentences.doubtful(held_back, own, aim, scope))
     is_open = bool(scope) or any(one.is_open for one in compared)

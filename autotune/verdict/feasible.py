@@ -13,19 +13,17 @@ from ..records.study import Trial
 def front(trials: Iterable[Trial], *, baseline_is_finite: bool) -> tuple[Trial, ...]:
     """Pick the trials for which no other was at least as fast with no more memory; from least to most memory.
 
-    Trials over the memory limit are kept, since a limit can be chosen by looking at the front. Left out is what has
-    another flaw in its measurement. Of equal trials the first stands for all.
+    Trials over the memory limit are kept, since a limit can be chosen by looking at the front; other flaws are not. Of
+    equal trials the first stands for all.
     """
-    figures = [
-        (trial.measured.measurement.peaks.fit_bytes, -trial.measured.measurement.samples_per_s, trial.number, trial)
+    flawless = (
+        trial
         for trial in trials
-        if trial.measured and is_feasible(trial.measured.measurement, math.inf, baseline_is_finite=baseline_is_finite)
-    ]
+        if trial.measured and is_feasible(trial.measured, math.inf, baseline_is_finite=baseline_is_finite)
+    )
     chosen: list[Trial] = []
-    slowest_allowed = math.inf
-    for _, negative_rate, _, trial in sorted(figures, key=lambda row: row[:3]):
-        if negative_rate < slowest_allowed:
-            slowest_allowed = negative_rate
+    for trial in sorted(flawless, key=lambda one: (one.peak_bytes or 0, -one.samples_per_s, one.number)):
+        if not chosen or trial.samples_per_s > chosen[-1].samples_per_s:
             chosen.append(trial)
     return tuple(chosen)
 
@@ -35,10 +33,7 @@ Flaw = Literal["peak_unknown", "over_limit", "thrashed", "loss_not_finite"]
 
 
 def flaws_of(measurement: Measurement, limit_bytes: float, *, baseline_is_finite: bool) -> frozenset[Flaw]:
-    """Tell why a measured configuration may not win; nothing where it may.
-
-    A loss that is not finite is held against a configuration only where the baseline's is.
-    """
+    """Tell why a measured configuration may not win; a loss that is not finite counts only where the baseline's is."""
     peak = measurement.peaks.fit_bytes
     held: dict[Flaw, bool] = {
         "peak_unknown": peak is None,
@@ -50,5 +45,5 @@ def flaws_of(measurement: Measurement, limit_bytes: float, *, baseline_is_finite
 
 
 def is_feasible(measurement: Measurement, limit_bytes: float, *, baseline_is_finite: bool) -> bool:
-    """Tell whether a measured configuration may win, as far as one measurement tells: it has no flaw."""
+    """Tell whether a measured configuration may win, as far as one measurement tells."""
     return not flaws_of(measurement, limit_bytes, baseline_is_finite=baseline_is_finite)

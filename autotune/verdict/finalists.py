@@ -28,30 +28,30 @@ def baseline_trial(trials: Sequence[Trial], facts: Facts) -> Trial | None:
 
 
 def baseline_is_finite(trials: Sequence[Trial], facts: Facts) -> bool:
-    """Tell whether the baseline's loss is a number; so it is taken to be where it was not measured."""
+    """Tell whether the baseline's loss is a number, or was not measured."""
     own = baseline_trial(trials, facts)
-    return own is None or own.measured is None or not own.measured.measurement.nonfinite_loss
+    return own is None or own.measured is None or not own.measured.nonfinite_loss
 
 
 def feasible_trials(trials: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat] = ()) -> list[Trial]:
-    """Give the trials that may win, the baseline included, from best to worst.
+    """Return the trials that may win, the baseline included, from best to worst.
 
     A configuration that failed, thrashed or passed the limit in its rounds may not, whatever its trial said; nor one
     whose trial was slower than may be.
     """
     fitting = _fitting(trials, facts, aim, repeats)
     least = aim.slowest * _reference_per_s(fitting, facts)
-    return [trial for trial in fitting if _is_own(trial, facts) or _rate(trial) >= least]
+    return [trial for trial in fitting if _is_own(trial, facts) or trial.samples_per_s >= least]
 
 
 def _fitting(trials: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat]) -> list[Trial]:
-    """The trials that may win if any speed will do, from best to worst."""
+    """Return the trials that may win if any speed will do, from best to worst."""
     finite = baseline_is_finite(trials, facts)
     fitting = (
         trial
         for trial in trials
         if trial.measured
-        and is_feasible(trial.measured.measurement, aim.limit_bytes, baseline_is_finite=finite)
+        and is_feasible(trial.measured, aim.limit_bytes, baseline_is_finite=finite)
         and (_is_own(trial, facts) or holds(repeats, trial.configuration, aim, baseline_is_finite=finite))
     )
     return sorted(fitting, key=lambda trial: (-_merit(trial, aim), trial.number))
@@ -70,7 +70,7 @@ def finalists(
 
     The best that may win, and a runner-up: what was measured as the best, where something else is believed to be. None
     if nothing is better than the baseline by more than half a percent. Where the baseline itself does not fit, anything
-    that fits qualifies, and trials decide. Nobody is who may be too slow by its rounds, or was slower than such a one
+    that fits qualifies, and trials decide. What was too slow in its rounds is left out, and what was slower than that
     in its trial. What may not fit again waits until nothing else may still win.
     """
     feasible = feasible_trials(trials, facts, aim, repeats)
@@ -107,29 +107,24 @@ def num_chances_passed(configuration: Configuration, believed: Believed, repeats
 
 
 def _chance_to_fit(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> float:
-    """Return how likely it fits again; its rounds tell if it has some."""
     return 1.0 if rounds_of(repeats, configuration) else believed.chances_to_fit.get(configuration.key, 1.0)
 
 
 def doubtful(
     trials: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat] = ()
 ) -> tuple[Configuration, ...]:
-    """The best that was no better than the baseline while it was held back: by other programs, or without its kernels.
-
-    Where nothing is better than the baseline, it is measured again before the baseline is said to be the best.
-    """
+    """Return the best that was no better than the baseline, but held back by other programs or without its kernels."""
     fitting = _fitting(trials, facts, aim, repeats)
     own = next((trial for trial in fitting if _is_own(trial, facts)), None)
     if own is None or own.measured is None:
         return ()
-    beside = own.measured.measurement
+    beside = own.measured
 
     def may_be_better(trial: Trial) -> bool:
-        if trial.measured is None or not may_be_faster(trial.measured.measurement, beside):
+        if trial.measured is None or not may_be_faster(trial.measured, beside):
             return False
-        measurement = trial.measured.measurement
-        rate, peak = most_per_s(measurement, beside), measurement.peaks.fit_bytes
-        return rate >= aim.slowest * _rate(own) and aim.merit(rate, peak) > _merit(own, aim) * LEAST_GAIN
+        rate, merit = most_per_s(trial.measured, beside), _merit(own, aim)
+        return rate >= aim.slowest * own.samples_per_s and aim.merit(rate, trial.peak_bytes) > merit * LEAST_GAIN
 
     others = (trial for trial in fitting if not _is_own(trial, facts))
     return tuple(trial.configuration for trial in others if may_be_better(trial))[:1]
@@ -144,10 +139,9 @@ def to_confirm(
     most_rounds: int = StudySpec.finalist_rounds,
     believed: Believed = NOTHING_BELIEVED,
 ) -> tuple[Configuration, ...]:
-    """Choose the settings to measure again before there is an answer.
+    """Choose the settings to measure again before there is an answer, the best first.
 
-    They are the ``finalists``, or where no setting is better than the baseline, the ``doubtful``. The best is the
-    first. The arguments are those of ``finalists``.
+    They are the ``finalists``, or where no setting is better than the baseline, the ``doubtful``.
     """
     chosen = finalists(trials, facts, aim, repeats, most_rounds=most_rounds, believed=believed)
     return chosen or doubtful(trials, facts, aim, repeats)
@@ -160,10 +154,10 @@ def awaited(
     repeats: Sequence[Repeat],
     compared: Sequence[Comparison],
 ) -> Configuration | None:
-    """The first of those ``to_confirm`` that the rounds do not tell of yet; None where there is nobody to wait for.
+    """Find the first of those ``to_confirm`` that the rounds do not tell of yet; None where there is none to wait for.
 
-    Whose trial was no better than that of one that turned out no better than the baseline is not waited for, unless its
-    rounds have begun; and nothing that comes after a winner is.
+    No candidate is waited for after a winner, nor one without rounds whose trial was no better than that of a
+    candidate that lost.
     """
     told = {one.configuration.key: one for one in compared if not one.is_open}
     merits = {trial.configuration.key: _merit(trial, aim) for trial in trials if trial.measured}
@@ -180,19 +174,17 @@ def awaited(
 
 
 def _runners_up(better: Sequence[Trial], reference_per_s: float, aim: Aim, *, has_baseline: bool) -> Sequence[Trial]:
-    """Return the trials to measure beside the best, in case another turns out better.
-
-    They are as good within noise, or much less likely to fail.
-    """
+    """Return the trials to measure beside the best: as good within noise, or much less likely to fail."""
     best, others = better[0], better[1:]
     close = [trial for trial in others if _merit(trial, aim) >= _merit(best, aim) * (1 - _RUNNER_UP_WITHIN)]
     if not aim.seeks_memory:
-        return close or [trial for trial in others if _peak(trial) <= _peak(best) * (1 - _MUCH_LESS_MEMORY)]
+        most = (best.peak_bytes or 0) * (1 - _MUCH_LESS_MEMORY)
+        return close or [trial for trial in others if (trial.peak_bytes or 0) <= most]
     # Half of what may be keeps clear of it. Without a baseline the fastest is what speeds are held against.
     clear = reference_per_s * ((1 + aim.slowest) / 2 if has_baseline else 1)
-    if _rate(best) >= clear:
+    if best.samples_per_s >= clear:
         return close
-    return [trial for trial in others if _rate(trial) >= clear] or close
+    return [trial for trial in others if trial.samples_per_s >= clear] or close
 
 
 def _without_the_slow(
@@ -201,18 +193,18 @@ def _without_the_slow(
     compared = compare(repeats, facts.baseline, aim, most_rounds)
     told = {one.configuration.key: one for one in compared if not one.is_open}
     slow = {key for key, one in told.items() if one.found_fast not in (None, "win")}
-    least = max((_rate(trial) for trial in better if trial.configuration.key in slow), default=None)
+    least = max((trial.samples_per_s for trial in better if trial.configuration.key in slow), default=None)
     if least is None:
         return better
     confirmed = [t for t in better if t.configuration.key in told and told[t.configuration.key].is_win]
     # With one that won in its rounds, what lies between is not worth rounds of its own.
-    return confirmed or [t for t in better if t.configuration.key not in slow and _rate(t) > least]
+    return confirmed or [t for t in better if t.configuration.key not in slow and t.samples_per_s > least]
 
 
 def _reference_per_s(fitting: Sequence[Trial], facts: Facts) -> float:
-    """Return what samples/s are held against: the baseline's, or where it does not fit the fastest's."""
-    own = [_rate(trial) for trial in fitting if _is_own(trial, facts)]
-    return max(own or map(_rate, fitting), default=0.0)
+    """Return the baseline's samples/s, or where it does not fit the fastest's."""
+    own = [trial.samples_per_s for trial in fitting if _is_own(trial, facts)]
+    return max(own or [trial.samples_per_s for trial in fitting], default=0.0)
 
 
 def _is_own(trial: Trial, facts: Facts) -> bool:
@@ -220,13 +212,4 @@ def _is_own(trial: Trial, facts: Facts) -> bool:
 
 
 def _merit(trial: Trial, aim: Aim) -> float:
-    return aim.merit_of(trial.measured.measurement) if trial.measured else 0.0
-
-
-def _rate(trial: Trial) -> float:
-    return trial.measured.measurement.samples_per_s if trial.measured else 0.0
-
-
-def _peak(trial: Trial) -> float:
-    peak = trial.measured.measurement.peaks.fit_bytes if trial.measured else None
-    return math.inf if peak is None else peak
+    return aim.merit_of(trial.measured) if trial.measured else 0.0

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..records.choices import AllocatorChoice
 from ..records.chosen import choices_of
-from ..records.outcome import Measured, Outcome, OutOfMemory
+from ..records.outcome import Outcome, OutOfMemory
 from ..records.study import StudyRecord
 from ..records.units import format_bytes
 from ..records.words import counted
@@ -49,9 +49,9 @@ def idle_memory(record: StudyRecord, aim: Aim) -> str:
 
     Where the least memory is looked for, a twentieth of a trial's own peak that lies idle is worth having.
     """
-    outcomes = [*(trial.outcome for trial in record.trials), *(repeat.outcome for repeat in record.repeats)]
-    measured = [outcome.measurement for outcome in outcomes if isinstance(outcome, Measured)]
-    retried = sum(one.allocator_retries > 0 for one in measured)
+    ended = (*(trial.outcome for trial in record.trials), *(repeat.outcome for repeat in record.repeats))
+    outcomes = [outcome for outcome in ended if outcome is not None]
+    retried = sum(one.measurement is not None and one.measurement.allocator_retries > 0 for one in outcomes)
     idle_bytes = max((size for outcome in outcomes for size in _idle(outcome, aim)), default=0)
     seen = []
     if retried:
@@ -78,11 +78,11 @@ def _is_tried(record: StudyRecord, choice: AllocatorChoice) -> bool:
     return any(trial.configuration.makes(choice.name) for trial in record.trials)
 
 
-def _idle(outcome: Outcome | None, aim: Aim) -> Iterator[int]:
+def _idle(outcome: Outcome, aim: Aim) -> Iterator[int]:
     """Yield what lay idle, if it is worth having and would have been had."""
     if isinstance(outcome, OutOfMemory) and (outcome.idle_bytes or 0) >= _WORTH_HAVING * aim.run_limit_bytes:
         yield outcome.idle_bytes or 0
-    if not isinstance(outcome, Measured):
+    if outcome.measurement is None:
         return
     peaks = outcome.measurement.peaks
     if peaks.reserved is None or peaks.allocated is None or peaks.fit_bytes is None:

@@ -12,7 +12,7 @@ def memory_limit(asked_bytes: int | None, has_bytes: int) -> int:
 
 
 def may_fit_below(peaks: Peaks, limit_bytes: int) -> bool:
-    """Tell whether a run that passed a limit on a GPU may stay below the limit where torch's allocator is held to it.
+    """Tell whether a run that passed a limit on a GPU may stay below it where torch's allocator is held to it.
 
     The allocator keeps more than tensors take as long as there is room, and lets go of that where there is none.
     """
@@ -22,16 +22,15 @@ def may_fit_below(peaks: Peaks, limit_bytes: int) -> bool:
 
 
 def passed(peak_bytes: int, run_limit_bytes: int | None) -> str:
-    """Return what a peak passes that an answer may not: ``limit``, that of runs, or ``target``, which lies below it."""
+    """Name the limit that a peak passes: ``limit``, that of runs, or ``target``, which lies below it."""
     return "limit" if run_limit_bytes is None or peak_bytes > run_limit_bytes else "target"
 
 
 def limit_of(record: StudyRecord) -> int | None:
-    """Return the bytes that the runs of a stored study may use.
+    """Return the bytes that the runs of a stored study may use; before discovery only what was asked for, if anything.
 
-    Before discovery only the limit that was asked for is known, None if there was none. With an answer it is the limit
-    that was decided with. Before that, on a CPU, the host may have less left than it has: only a process that runs the
-    study there can tell.
+    With an answer it is the limit that was decided with. Before that, on a CPU, the host may have less left than it
+    has: only a process that runs the study there can tell.
     """
     if record.verdict is not None:
         return record.verdict.memory_limit_bytes
@@ -41,9 +40,6 @@ def limit_of(record: StudyRecord) -> int | None:
 
 
 def answer_limit_of(record: StudyRecord) -> int | None:
-    """Return the bytes that the answer may peak at: the limit of runs, or the objective's target below it.
-
-    Without a limit of runs it is the target alone, None without either.
-    """
+    """Return the bytes that the answer may peak at, if known: the limit of runs, or the objective's target below it."""
     limit_bytes, objective = limit_of(record), record.spec.objective
     return objective.target_memory_bytes if limit_bytes is None else objective.limit_bytes(limit_bytes)

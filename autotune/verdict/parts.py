@@ -1,8 +1,8 @@
 """The winner's gain in parts: so much from the batch size, so much from compiling, from choices, from recompute.
 
-Between the script and the winner lie settings that have some of what the winner has. On a way from the one to the other
-each step adds a kind; where the setting behind a step was measured, the step's part of the gain is known. Parts
-multiply to the whole. Nothing is said of a setting that was not measured, but that it was not.
+Between the script and the winner lie settings that have some of what the winner has. On a way from one to the other
+each step adds a kind; where the setting behind a step was measured, its part of the gain is known. Parts multiply to
+the whole.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ _KINDS: tuple[Kind, ...] = ("batch_size", "compilation", "choices", "recompute")
 class Part:
     """A step on the way from the script to the winner, which adds ``kinds`` and comes to the setting ``reached``.
 
-    ``factor`` is the samples/s of that setting, or its memory, as a multiple of those before the step. ``fits`` says
-    whether it may be an answer itself.
+    ``factor`` is that setting's samples/s, or memory, over those before the step. ``fits``: it may be an answer itself.
     """
 
     kinds: tuple[Kind, ...]
@@ -50,10 +49,10 @@ class Missing:
 class Gain:
     """The winner against the script: ``factor`` times the samples/s, or where the objective is memory, the memory.
 
-    Of a single part the factor is that of the finalists' rounds. Several parts and their factor are from trials, each
-    of which is one measurement. ``missing`` is empty where each kind is a part of its own. ``without_recompute`` is the
-    best trial without recompute that may be an answer, and its factor; None where the winner recomputes nothing.
-    ``num_without_recompute`` counts the settings without recompute that were tried beside the script's own.
+    Of a single part the factor is that of the finalists' rounds; several parts are from trials, each one measurement.
+    ``missing`` is empty where each kind is a part of its own. ``without_recompute`` is the best trial without recompute
+    that may be an answer, and its factor; None where the winner recomputes nothing. ``num_without_recompute`` counts
+    the settings without recompute that were tried beside the script's own.
     """
 
     quantity: Literal["samples_per_s", "memory"]
@@ -103,10 +102,11 @@ def gain_of(record: StudyRecord) -> Gain | None:
 
 
 def _values(record: StudyRecord, aim: Aim) -> dict[str, float]:
-    """Return what is compared, of each configuration that a trial has measured."""
-    measured = {trial.configuration.key: trial.measured.measurement for trial in record.trials if trial.measured}
+    """Return the figures to compare, of each configuration that a trial has measured."""
     values = {
-        key: float(one.peaks.fit_bytes or 0) if aim.seeks_memory else one.samples_per_s for key, one in measured.items()
+        trial.configuration.key: float(trial.peak_bytes or 0) if aim.seeks_memory else trial.samples_per_s
+        for trial in record.trials
+        if trial.measured
     }
     return {key: value for key, value in values.items() if value > 0}
 
@@ -114,16 +114,14 @@ def _values(record: StudyRecord, aim: Aim) -> dict[str, float]:
 def _way(
     baseline: Configuration, winner: Configuration, values: Mapping[str, float]
 ) -> tuple[tuple[Kind, ...], list[Configuration]]:
-    """The way with the most settings measured: the kinds in the order of their steps, and the settings from end to end.
-
-    A choice may be one of the engine that compiles, so it is not made before that.
-    """
+    """Find the way with the most settings measured: its kinds in order, and its settings from end to end."""
     has: Mapping[Kind, bool] = {
         "batch_size": not keeps_batch_size(winner.batch_size, baseline.batch_size),
         "compilation": winner.engine in COMPILING_ENGINES,
         "choices": bool(winner.choices),
         "recompute": bool(winner.recomputed),
     }
+    # A choice may be one of the engine that compiles, so it is not made before that.
     ways = [
         way
         for way in itertools.permutations(kind for kind in _KINDS if has[kind])
@@ -135,7 +133,7 @@ def _way(
 
 
 def _between(baseline: Configuration, winner: Configuration, kinds: Sequence[Kind]) -> Configuration:
-    """The setting that has these kinds from the winner, and the rest from the script."""
+    """Return the setting that has these kinds from the winner, and the rest from the script."""
     one = baseline
     if "batch_size" in kinds:
         one = replace(one, batch_size=winner.batch_size, accumulation=winner.accumulation)

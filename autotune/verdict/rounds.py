@@ -1,7 +1,7 @@
 """Comparison of the rounds of a final: of one final only, since nothing else was measured in turns.
 
-The compared figure is what a measurement is worth by the aim: samples/s, or the inverse of the peak. A round counts
-where both the baseline and the finalist were measured in it.
+A round counts where both the baseline and the finalist were measured in it. The compared figure is what a measurement
+is worth by the aim: samples/s, or the inverse of the peak.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TypeVar
 from ..records.configuration import Configuration
 from ..records.figures import rounds_of
 from ..records.measurement import Measurement, summary_of
-from ..records.outcome import Measured
 from ..records.study import Comparison, Repeat
 from ..records.units import TELLS_NOTHING
 from .aim import Aim
@@ -30,12 +29,9 @@ _MOST_BASELINE_FAILURES = 3
 
 
 def holds(repeats: Sequence[Repeat], configuration: Configuration, aim: Aim, *, baseline_is_finite: bool) -> bool:
-    """Tell whether every round of a configuration, in any final, could have won (``is_feasible``).
-
-    So it is with no rounds.
-    """
+    """Tell whether no round of a configuration, in any final, rules it out (``is_feasible``)."""
     return all(
-        isinstance(repeat.outcome, Measured)
+        repeat.outcome.measurement is not None
         and is_feasible(repeat.outcome.measurement, aim.limit_bytes, baseline_is_finite=baseline_is_finite)
         for repeat in repeats
         if repeat.configuration.key == configuration.key
@@ -45,11 +41,7 @@ def holds(repeats: Sequence[Repeat], configuration: Configuration, aim: Aim, *, 
 def is_beaten(repeats: Sequence[Repeat], configuration: Configuration, other: Configuration, aim: Aim) -> bool:
     """Tell whether another finalist was better, and no slower, in each of the rounds that both have."""
     ours, others = (
-        {
-            (one.final, one.round): one.outcome.measurement
-            for one in rounds_of(repeats, each)
-            if isinstance(one.outcome, Measured)
-        }
+        {(one.final, one.round): one.outcome.measurement for one in rounds_of(repeats, each) if one.outcome.measurement}
         for each in (configuration, other)
     )
     both = ours.keys() & others.keys()
@@ -72,8 +64,8 @@ def next_round(
     """Say who is measured in the next round of a final, and in which order; nobody once the final is over.
 
     It is over with the last round, with a win, once nobody is left that may win, and once the baseline has failed too
-    often. Where the baseline is no entrant, who was beaten by another in its rounds and its trial is out. ``repeats``
-    are whole rounds of this final, ``entrants`` the best first, with or without the baseline.
+    often. Without the baseline as an entrant, a setting is out that another has beaten in its rounds and its trial.
+    ``repeats`` are whole rounds of this final, ``entrants`` the best first.
     """
     number = 1 + max((one.round for one in repeats), default=-1)
     own = [one for one in entrants if one.key == baseline.key]
@@ -83,14 +75,14 @@ def next_round(
         able = [one for one in left if holds(repeats, one, aim, baseline_is_finite=baseline_is_finite)]
         going = [one for one in able if one.key in latest]
         left = _open_beside(repeats, going, baseline, aim, most_rounds) if own else _unbeaten(repeats, going, aim)
-    failures = sum(one.configuration.key == baseline.key and not isinstance(one.outcome, Measured) for one in repeats)
+    failures = sum(one.configuration.key == baseline.key and not one.outcome.measurement for one in repeats)
     if not left or number >= most_rounds or failures >= _MOST_BASELINE_FAILURES:
         return ()
     return tuple(one for one in order_of_round(entrants, number, seed) if one in own or one in left)
 
 
 def order_of_round(entrants: Sequence[_Entrant], number: int, seed: object) -> list[_Entrant]:
-    """Everybody in the order of a round, which are numbered from 0; the same seed gives the same order."""
+    """Return everybody in the order of a round, which are numbered from 0; the same seed gives the same order."""
     # With a fixed order the first of each round may always be the slower one. The second round is the reverse of the
     # first, so that already two of them have each before every other and after it.
     chance = random.Random(f"{seed}, round {0 if number == 1 else number}")  # noqa: S311 - no secret
@@ -101,7 +93,7 @@ def order_of_round(entrants: Sequence[_Entrant], number: int, seed: object) -> l
 def _open_beside(
     repeats: Sequence[Repeat], finalists: Sequence[Configuration], baseline: Configuration, aim: Aim, most_rounds: int
 ) -> list[Configuration]:
-    """Those of which more rounds may show that they are better than the baseline; nobody once one has won."""
+    """Return those of which more rounds may show that they are better than the baseline; nobody once one has won."""
     compared = compare(repeats, baseline, aim, most_rounds, is_over=False)
     if any(one.is_win for one in compared):
         return []
@@ -110,7 +102,7 @@ def _open_beside(
 
 
 def _unbeaten(repeats: Sequence[Repeat], finalists: Sequence[Configuration], aim: Aim) -> list[Configuration]:
-    """Those that no other with a better trial was better than in its rounds, too."""
+    """Return those that no other with a better trial was better than in its rounds, too."""
     return [
         one
         for at, one in enumerate(finalists)
@@ -123,10 +115,9 @@ def compare(
 ) -> tuple[Comparison, ...]:
     """Hold each finalist against the baseline, within the rounds of one final that have both.
 
-    A round in which the baseline failed is left out: a failure of the baseline is no merit of a finalist. Of several
-    finals the latest that tells counts, or else the one with the most rounds. Unless it ``is_over``, more rounds may
-    follow, and less is taken for shown. Finalists come in the order of first appearance, without those whose finals
-    have no measured round of the baseline.
+    A failure of the baseline is no merit of a finalist: such a round is left out. Of several finals the latest that
+    tells counts, or else the one with the most rounds. Unless it ``is_over``, more rounds may follow, and less is taken
+    for shown. Left out are finalists whose finals have no measured round of the baseline.
     """
     finals: dict[int, list[Repeat]] = {}
     for repeat in repeats:
@@ -142,7 +133,7 @@ def compare(
 
 
 class _Final:
-    """The rounds of one final: what was measured of the baseline and of each finalist, by the number of the round."""
+    """The measurements of one final, of the baseline and of each finalist, by the number of the round."""
 
     def __init__(self, repeats: Sequence[Repeat], baseline: Configuration, aim: Aim) -> None:
         self._repeats = repeats
@@ -162,13 +153,12 @@ class _Final:
         """Compare each finalist with the baseline, where that was measured at all."""
         if not self._own:
             return []
-        return [self._judged(self._described(key), most_rounds, is_over=is_over) for key in self._finalists]
+        return [self._compared(key, most_rounds, is_over=is_over) for key in self._finalists]
 
-    def _described(self, key: str) -> Comparison:
-        """Return the figures of a finalist, of its measured rounds; ``found`` tells that others failed."""
-        ours = tuple(self._ours[key].values())
-        pairs = [(self._own[number], self._ours[key][number]) for number in self._rounds(key)]
-        return Comparison(
+    def _compared(self, key: str, most_rounds: int, *, is_over: bool) -> Comparison:
+        ours, rounds = tuple(self._ours[key].values()), self._rounds(key)
+        pairs = [(self._own[number], self._ours[key][number]) for number in rounds]
+        described = Comparison(
             configuration=self._finalists[key],
             figures=summary_of(ours) if ours else None,
             baseline_figures=summary_of(tuple(self._own.values())),
@@ -179,12 +169,7 @@ class _Final:
             rounds=len(pairs),
             found="open" if key in self._held else "failed",
         )
-
-    def _judged(self, described: Comparison, most_rounds: int, *, is_over: bool) -> Comparison:
-        """The comparison with what the rounds show."""
-        key = described.configuration.key
-        rounds = self._rounds(key)
-        if described.found == "failed" or not rounds:
+        if key not in self._held or not rounds:
             return described
         # Whoever was measured in all of these rounds helps to tell the noise.
         beside = [one for one in self._held if one != key and set(rounds) <= set(self._rounds(one))]
@@ -221,7 +206,7 @@ class _Final:
         )
 
     def _rounds(self, key: str) -> list[int]:
-        """The rounds in which both a finalist and the baseline were measured."""
+        """Return the rounds in which both a finalist and the baseline were measured."""
         return sorted(self._own.keys() & self._ours[key].keys())
 
 
@@ -235,7 +220,7 @@ def _by_round(repeats: Sequence[Repeat], configuration: Configuration) -> dict[i
         one.round: one.outcome.measurement
         for one in repeats
         if one.configuration.key == configuration.key
-        and isinstance(one.outcome, Measured)
+        and one.outcome.measurement
         and one.outcome.measurement.samples_per_s > 0
         and _peak(one.outcome.measurement) > 0
     }

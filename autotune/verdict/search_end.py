@@ -8,23 +8,19 @@ from types import MappingProxyType
 from typing import Final
 
 STOPPED_FOR_TIME = "the search stopped for time"
-"""What cut a search short that had things to try and no time left."""
+"""The ``SearchEnd.cut_short`` of a search that had things to try and no time left."""
 
 EVEN_CHANCE: Final = 0.5
-"""What fits in each process of a final with less of a chance than this gives way to what does with more."""
+"""A setting with less of a chance to fit in each process of a final gives way to one with more."""
 
 
 @dataclass(frozen=True)
 class Believed:
-    """Hold what a search that has ended expects of settings that it has measured, by their keys.
+    """What a search that has ended expects of settings that it has measured, by their keys.
 
-    Attributes:
-        per_s: The samples/s: a single trial may have been lucky, and its neighbours tell. Empty where it expects
-            nothing, or looks for something else.
-        chances_to_fit: How likely those that fitted in their trials fit in each process of a final; 1 where it is not
-            told.
-        least_chances: What is less likely to fit waits until nothing likelier may still win: by the first of these,
-            then by the next.
+    ``per_s`` are samples/s: a single trial may have been lucky, and its neighbours tell. It is empty where the search
+    looks for something else. ``chances_to_fit`` are those of fitting in each process of a final, 1 where none is told.
+    A setting below the first of the ``least_chances`` waits until no likelier one may still win, then below the next.
     """
 
     per_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -37,14 +33,11 @@ NOTHING_BELIEVED: Final = Believed()
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """The end of a search, with its reason.
+    """The end of a search, with its reason in a sentence.
 
-    Attributes:
-        reason: A sentence for people.
-        cut_short: What stopped it while untried settings might still be better, as in ``the search stopped for time``.
-            Empty where it ended because nothing that is untried is expected to be better.
-        num_configurations: How many settings it could choose from, the script as it stands included.
-        believed: What it expects of settings that it has measured.
+    ``cut_short`` is what stopped it while untried settings might still be better, as in ``the search stopped for
+    time``; empty where nothing untried is expected to be better. ``num_configurations`` counts the settings that it
+    could choose from, the script as it stands included.
     """
 
     reason: str

@@ -9,44 +9,43 @@ from statistics import fmean, stdev
 from ..records.configuration import Configuration
 from ..records.facts import Facts
 from ..records.figures import figures_of, rounds_of
-from ..records.measurement import Measurement, format_peak
-from ..records.outcome import Measured, OutOfMemory
+from ..records.measurement import Figures, Measurement, format_peak
+from ..records.outcome import OutOfMemory
 from ..records.study import Comparison, Repeat, StudyRecord, Trial
 from ..records.units import TELLS_NOTHING, format_bytes, format_rate, format_ratio, format_share, format_speed
 from ..records.words import counted, sentence, setting_words
 from .aim import Aim
-from .contention import lacks_kernels, times_as_fast_alone, was_busy, was_throttled
+from .contention import lacks_kernels, times_as_fast_alone
 from .feasible import is_feasible
 from .finalists import baseline_is_finite
 from .sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, student_quantile
 
 _UNKNOWN_PLANS = "it is not known what could be recomputed"
+# Other programs are told of if they were there in at least this share of measurements.
+_WORTH_TELLING_OF = 0.1
 
 
 def scope_of(tried: Sequence[Trial], facts: Facts, num_configurations: int, cut_short: str) -> str:
-    """Return what an answer is about where the search was cut short; empty where it ended by itself.
-
-    Trials that failed were not measured, and say nothing of what is better.
-    """
+    """Return what an answer is about where the search was cut short; empty where it ended by itself."""
     if not cut_short:
         return ""
     others = [trial for trial in tried if trial.configuration.key != facts.baseline.key]
     measured = len({trial.configuration.key for trial in others if trial.measured})
-    failed = len(others) - len([trial for trial in others if trial.measured])
+    failed = sum(trial.measured is None for trial in others)
     more = f" ({counted(failed, 'more trial')} failed)" if failed else ""
     return f"{counted(measured, 'other')} measured of {num_configurations:,} settings{more}; {cut_short}"
 
 
 def only_the_baseline(own: Trial, num_failed: int, cut_short: str) -> str:
-    """Nothing else tells anything yet."""
-    rate = format_speed(_rate(own))
+    """Say that nothing else tells anything yet."""
+    rate = format_speed(own.samples_per_s)
     if not num_failed:
         return f"Only your baseline was measured, {rate}, and nothing was tried: {cut_short}."
     return f"Only your baseline could be measured, {rate}: {counted(num_failed, 'other trial')} failed."
 
 
 def winner(best: Comparison, aim: Aim) -> str:
-    """A finalist won."""
+    """Say that a finalist won."""
     name, rounds = _name(best.configuration, aim), counted(best.rounds, "round")
     if aim.seeks_memory:
         return (
@@ -60,10 +59,7 @@ def winner(best: Comparison, aim: Aim) -> str:
 
 
 def not_told(configuration: Configuration, comparison: Comparison | None, aim: Aim, *, is_best: bool) -> str:
-    """One of the best has too few rounds. ``comparison`` is None if it has none beside the baseline.
-
-    ``is_best`` is whether its trial was the best of those that may win.
-    """
+    """Say that one of the best has too few rounds; ``is_best``: its trial was the best of those that may win."""
     name = _name(configuration, aim)
     best = f"{name} needs the least memory so far" if aim.seeks_memory else f"{name} is the fastest so far"
     if not is_best:
@@ -77,22 +73,22 @@ def not_told(configuration: Configuration, comparison: Comparison | None, aim: A
 
 
 def failed(repeats: Sequence[Repeat], baseline: Configuration) -> str:
-    """The baseline failed in some of its rounds; empty where it did not."""
+    """Say that the baseline failed in some of its rounds; empty where it did not."""
     own = rounds_of(repeats, baseline)
-    count = sum(not isinstance(one.outcome, Measured) for one in own)
+    count = sum(one.outcome.measurement is None for one in own)
     return f"Your baseline failed in {count} of {counted(len(own), 'round')}." if count else ""
 
 
 def doubtful(held_back: Trial, own: Trial, aim: Aim, scope: str = "") -> str:
-    """Nothing was better than the baseline, but one may be; both were measured. ``scope`` as of ``scope_of``."""
+    """Say that nothing was better than the baseline, but one may be; ``scope`` as of ``scope_of``."""
     assert held_back.measured
     assert own.measured
     how = []
-    if held_back.measured.measurement.contended:
+    if held_back.measured.contended:
         how.append("while other programs kept the machine busy")
-    if lacks_kernels(held_back.measured.measurement, own.measured.measurement):
+    if lacks_kernels(held_back.measured, own.measured):
         how.append("without the search for kernels that was asked for")
-    otherwise = "alone" if held_back.measured.measurement.contended else "with that"
+    otherwise = "alone" if held_back.measured.contended else "with that"
     better = "need less memory at an allowed speed" if aim.seeks_memory else "be faster"
     reason = (
         f"Nothing was better than your baseline so far, but {_name(held_back.configuration, aim)} was measured "
@@ -102,13 +98,13 @@ def doubtful(held_back: Trial, own: Trial, aim: Aim, scope: str = "") -> str:
 
 
 def no_win(compared: Sequence[Comparison], aim: Aim, scope: str = "") -> str:
-    """Finalists were measured again, and none is shown to be better than the baseline; ``scope`` as of ``scope_of``."""
+    """Say that none of the finalists is shown to be better than the baseline; ``scope`` as of ``scope_of``."""
     reason = _no_win([one for one in compared if one.is_open] or compared, aim, is_all=not scope)
     return f"{reason} That is of the {scope}." if scope else reason
 
 
 def _no_win(compared: Sequence[Comparison], aim: Aim, *, is_all: bool) -> str:
-    """Say it; only a search that ended by itself lets an answer speak of what was not tried (``is_all``)."""
+    # Only a search that ended by itself lets an answer speak of what was not tried (`is_all`).
     held = [one for one in compared if one.found != "failed"]
     best = max(held or compared, key=lambda one: (aim.bounds(one) or (0.0, aim.ratio(one)))[1])
     name, rounds = _name(best.configuration, aim), counted(best.rounds, "round")
@@ -142,19 +138,18 @@ def _no_win(compared: Sequence[Comparison], aim: Aim, *, is_all: bool) -> str:
 
 
 def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
-    """Other programs were at work too, and which difference can be trusted even so; empty where they were not.
+    """Say that other programs were at work too, and which difference can be trusted even so; empty if they were not.
 
-    Where there are rounds the answer rests on them, and their scatter tells. A single measurement tells less.
     ``compared`` are the comparisons that the answer rests on: the winner's where there is one.
     """
-    rounds, rests_on = _rests_on(record)
-    seen = was_busy(rests_on)
-    if seen is None:
+    rests_on, are_rounds = _rests_on(record)
+    count = sum(one.contended for one in rests_on)
+    if not count or count < _WORTH_TELLING_OF * len(rests_on):
         return ""
-    what = f"the machine busy in {_shares(seen, rounds)}"
+    what = f"the machine busy in {_share(count, rests_on, are_rounds)}"
     known = [(bounds, one) for one in compared if (bounds := aim.bounds(one)) is not None]
     if not known:
-        speeds = "figures of these rounds" if rounds else "speeds measured once"
+        speeds = "figures of these rounds" if are_rounds else "speeds measured once"
         factor = max(map(times_as_fast_alone, rests_on))
         return f"Other programs kept {what}: {speeds} can be trusted to a factor of {factor:.2g} only."
     least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
@@ -166,20 +161,20 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
 
 
 def too_busy() -> str:
-    """Other programs slowed everything down so much that nothing can be told."""
+    """Say that other programs slowed everything down so much that nothing can be told."""
     return "Other programs kept this machine too busy to tell: end them first."
 
 
 def slowed_down(best: Configuration, aim: Aim) -> str:
-    """Other programs slowed the best down so much that it can't be told for the best."""
+    """Say that other programs slowed the best down so much that it can't be told for the best."""
     name = sentence(_name(best, aim))
     return f"{too_busy()} {name} may be the best; beside other programs it was no faster than your script."
 
 
 def left_out(best: Trial, aim: Aim) -> str:
-    """The best trial was not measured again, as it may not fit again."""
+    """Say that the best trial was not measured again, as it may not fit again."""
     better = "smaller" if aim.seeks_memory else "faster"
-    peak = format_bytes(_peak(best) or 0)
+    peak = format_bytes(best.peak_bytes or 0)
     return (
         f"{sentence(_name(best.configuration, aim))} was {better} in its trial, at a peak of {peak}. It was left out: "
         f"peaks differ between processes, and in another its peak may pass {aim.limit_text()}."
@@ -187,18 +182,18 @@ def left_out(best: Trial, aim: Aim) -> str:
 
 
 def throttled(record: StudyRecord) -> str:
-    """The GPU was too hot or short of power in some of what the answer rests on; empty where it was not."""
-    rounds, rests_on = _rests_on(record)
-    seen = was_throttled(rests_on)
-    if seen is None:
+    """Say that the GPU was too hot or short of power in some of what the answer rests on; empty where it was not."""
+    rests_on, are_rounds = _rests_on(record)
+    count = sum(one.conditions is not None and one.conditions.throttled_share > 0 for one in rests_on)
+    if not count:
         return ""
-    slowed = f"Heat or its power supply slowed the GPU down in {_shares(seen, rounds)}"
+    slowed = f"Heat or its power supply slowed the GPU down in {_share(count, rests_on, are_rounds)}"
     return f"{slowed}, which makes them scatter: with better cooling they tell more."
 
 
 def unsearched(record: StudyRecord) -> str:
-    """The answer rests on trials that leave out the search for kernels; empty where it does not."""
-    _, rests_on = _rests_on(record)
+    """Say that the answer rests on trials that leave out the search for kernels; empty where it does not."""
+    rests_on, _ = _rests_on(record)
     if all(one.kernels_searched for one in rests_on):
         return ""
     return (
@@ -207,19 +202,18 @@ def unsearched(record: StudyRecord) -> str:
     )
 
 
-def _rests_on(record: StudyRecord) -> tuple[bool, list[Measurement]]:
-    """Return what an answer rests on, and whether that is rounds: else it is the trials."""
-    rounds = [one.outcome.measurement for one in record.repeats if isinstance(one.outcome, Measured)]
-    return bool(rounds), rounds or [trial.measured.measurement for trial in record.trials if trial.measured]
+def _rests_on(record: StudyRecord) -> tuple[list[Measurement], bool]:
+    """Return the measurements of an answer, and whether they are those of rounds: else they are the trials'."""
+    rounds = [one.outcome.measurement for one in record.repeats if one.outcome.measurement]
+    return rounds or [trial.measured for trial in record.trials if trial.measured], bool(rounds)
 
 
-def _shares(seen: tuple[int, int], rounds: bool) -> str:
-    count, number = seen
-    return f"{count} of {number} {'measurements of these rounds' if rounds else 'trials'}"
+def _share(count: int, rests_on: Sequence[Measurement], are_rounds: bool) -> str:
+    return f"{count} of {len(rests_on)} {'measurements of these rounds' if are_rounds else 'trials'}"
 
 
 def not_finite() -> str:
-    """The baseline's loss is not a number, which no setting mends; whoever trains like that has to know."""
+    """Say that the baseline's loss is not a number, which no setting mends."""
     return (
         "The loss of your script as it stands is NaN or infinite: lower its learning rate or look at its data before "
         "you train with any setting."
@@ -227,8 +221,8 @@ def not_finite() -> str:
 
 
 def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str = "", *, knows_plans: bool = True) -> str:
-    """No trial was better than the baseline's; ``scope`` as of ``scope_of``, ``knows_plans`` as of ``Facts``."""
-    rate, peak = format_speed(_rate(own)), format_bytes(_peak(own) or 0)
+    """Say that no trial was better than the baseline's; ``scope`` as of ``scope_of``."""
+    rate, peak = format_speed(own.samples_per_s), format_bytes(own.peak_bytes or 0)
     if scope:
         figure = peak if aim.seeks_memory else rate
         return f"Nothing better than your baseline, {figure}, among the {scope}."
@@ -244,7 +238,7 @@ def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str = ""
     untried = "nothing else is expected to" if knows_plans else _UNKNOWN_PLANS
     measured = f"{counted(others, 'other setting')} measured"
     if aim.seeks_memory:
-        least = format_speed(aim.slowest * _rate(own))
+        least = format_speed(aim.slowest * own.samples_per_s)
         return (
             f"{opening}: of {measured}, none needs less than its "
             f"{peak} by more than half a percent at {least} or more, and {untried}."
@@ -256,28 +250,28 @@ def nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str = ""
 
 
 def nothing_fits(record: StudyRecord, aim: Aim) -> str:
-    """Nothing trains within the limit."""
+    """Say that nothing trains within the limit."""
     reliably = "reliably " if record.repeats else ""
     nothing = f"Nothing tried trains {reliably}within {aim.limit_text()}"
     option = "--memory-limit" if record.spec.objective.target_memory_bytes is None else "--target-memory"
     more = f"Allow more with {option}, or smaller batches with --batch-sizes."
-    seen = {peak: trial for trial in record.trials if (peak := _peak(trial)) is not None}
+    seen = {peak: trial for trial in record.trials if (peak := trial.peak_bytes) is not None}
     if not seen:
         return f"{nothing}. {more}"
-    least = min(seen)
+    least, trial = min(seen.items())
     return (
-        f"{nothing}; the least seen was {format_bytes(least)}, by {_name(seen[least].configuration, aim)}, at "
-        f"{format_speed(_rate(seen[least]))}. {more}"
+        f"{nothing}; the least seen was {format_bytes(least)}, by {_name(trial.configuration, aim)}, at "
+        f"{format_speed(trial.samples_per_s)}. {more}"
     )
 
 
 def does_not_fit(own: Trial | None, aim: Aim) -> str:
-    """The baseline does not fit, and by what."""
-    limit, peak = aim.limit_text(), None if own is None else _peak(own)
+    """Say that the baseline does not fit, and by what."""
+    limit, peak = aim.limit_text(), None if own is None else own.peak_bytes
     if own is not None and peak is not None and peak > aim.limit_bytes:
         trouble = f"needs {format_bytes(peak)}, more than {limit}"
         if peak <= aim.run_limit_bytes:
-            trouble = f"gives {format_speed(_rate(own))} and {trouble}"
+            trouble = f"gives {format_speed(own.samples_per_s)} and {trouble}"
     elif own is not None and isinstance(own.outcome, OutOfMemory):
         trouble = f"runs out of memory within {format_bytes(aim.run_limit_bytes)}"
     elif own is not None and own.measured:
@@ -288,7 +282,7 @@ def does_not_fit(own: Trial | None, aim: Aim) -> str:
 
 
 def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float, aim: Aim) -> str:
-    """Something fits where the baseline does not."""
+    """Say what fits where the baseline does not."""
     figures = figures_of(record, best)
     assert figures is not None, "it is feasible, so it was measured"
     rate, needs = format_speed(figures.samples_per_s), format_bytes(figures.peaks.fit_bytes or 0)
@@ -301,7 +295,6 @@ def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float,
 
 
 def _too_slow(best: Comparison, aim: Aim) -> str:
-    """It needs less memory, and is slower than may be, or is not shown not to be."""
     rounds = counted(best.rounds, "round")
     stays = f"Your baseline stays: {_name(best.configuration, aim)} needs {_less_memory(best)} ({_peaks(best)})"
     speed = f"came to {best.speedup:.3f}x its samples per second in {rounds} beside it ({_speeds(best)})"
@@ -313,30 +306,24 @@ def _too_slow(best: Comparison, aim: Aim) -> str:
     )
 
 
-def _rate(trial: Trial) -> float:
-    return trial.measured.measurement.samples_per_s if trial.measured else 0.0
-
-
-def _peak(trial: Trial) -> int | None:
-    return trial.measured.measurement.peaks.fit_bytes if trial.measured else None
-
-
 def _name(configuration: Configuration, aim: Aim) -> str:
     return setting_words(configuration, aim.clusters)
 
 
 def _versus(comparison: Comparison) -> str:
-    ours, own = comparison.figures, comparison.baseline_figures
-    assert ours is not None, "its rounds were measured"
-    assert own is not None, "a final without the baseline compares nothing"
+    ours, own = _both_figures(comparison)
     return f"{format_rate(ours.samples_per_s)} vs {format_speed(own.samples_per_s)}"
 
 
 def _peaks(comparison: Comparison) -> str:
-    ours, own = comparison.figures, comparison.baseline_figures
-    assert ours is not None, "its rounds were measured"
-    assert own is not None, "a final without the baseline compares nothing"
+    ours, own = _both_figures(comparison)
     return f"{format_peak(ours.peaks)} vs {format_peak(own.peaks)}"
+
+
+def _both_figures(comparison: Comparison) -> tuple[Figures, Figures]:
+    assert comparison.figures is not None, "its rounds were measured"
+    assert comparison.baseline_figures is not None, "a final without the baseline compares nothing"
+    return comparison.figures, comparison.baseline_figures
 
 
 def _less_memory(comparison: Comparison) -> str:
@@ -344,13 +331,11 @@ def _less_memory(comparison: Comparison) -> str:
 
 
 def _may_be(comparison: Comparison, aim: Aim) -> str:
-    """Return what is open: ``may be faster than your baseline (0.981x to 1.124x)``."""
     better = "smaller" if aim.seeks_memory else "faster"
     return f"may be {better} than your baseline ({_between(comparison, aim)})"
 
 
 def _between(comparison: Comparison, aim: Aim) -> str:
-    """Between what the rounds leave the ratio that the objective goes by."""
     if not aim.seeks_memory:
         return _speeds(comparison)
     low, high = _bound(comparison.peak_ratio_low), _bound(comparison.peak_ratio_high)
@@ -378,22 +363,19 @@ _LEVEL = 0.05
 def compiled_gain(record: StudyRecord) -> float | None:
     """Return how many times as good as the answer its setting was compiled, in one run; None where that shows no gain.
 
-    Good is what the objective says; where that is less memory, no slower than the answer's slowest round. A gain is
-    more than one run and rounds like the answer's may differ by chance.
+    A gain is more than one run and rounds like the answer's may differ by chance. Where the objective is memory, the
+    run has to be no slower than the answer's slowest round.
     """
     facts, verdict = record.facts, record.verdict
     run, winner = (None, None) if verdict is None else (verdict.compiled, verdict.winner)
     if facts is None or verdict is None or run is None or winner is None or run.answer.key != winner.key:
         return None
     aim = Aim(record.spec.objective, verdict.memory_limit_bytes)
-    rounds = [one.outcome for one in rounds_of(record.repeats, winner)]
-    trials = [trial.outcome for trial in record.trials if trial.configuration.key == winner.key]
-    own = [one.measurement for one in rounds if isinstance(one, Measured)]
-    own = own or [one.measurement for one in trials if isinstance(one, Measured)]
-    merits = [aim.merit_of(one) for one in own]
-    if not isinstance(run.outcome, Measured) or not merits or min(merits) <= 0:
+    own = [one.outcome.measurement for one in rounds_of(record.repeats, winner) if one.outcome.measurement]
+    own = own or [one.measured for one in record.trials if one.measured and one.configuration.key == winner.key]
+    merits, measurement = [aim.merit_of(one) for one in own], run.outcome.measurement
+    if measurement is None or not merits or min(merits) <= 0:
         return None
-    measurement = run.outcome.measurement
     is_finite = baseline_is_finite(record.trials, facts)
     if not is_feasible(measurement, aim.limit_bytes, baseline_is_finite=is_finite) or not aim.merit_of(measurement):
         return None

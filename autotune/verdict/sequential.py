@@ -1,9 +1,9 @@
 """The sequential test of a final: whether a finalist is shown to be better, shown not to be, or still open.
 
 Rounds are blocks: what a whole round had in common, as a machine that was slow for a while, cancels where settings are
-compared within it. Noise is what is left after the means of rounds and of settings, pooled over all of them. The test
-looks after each round from the third on, so each look has a level of its own, which grows with the rounds: together
-all looks find for a finalist that is no better in less than one of 100 studies (``tests/benchmarks/rounds.py``).
+compared within it. Noise is what is left after the means of rounds and of settings, pooled over all of them. Each look,
+from the third round on, has a level of its own, which grows with the rounds: together all looks find for a finalist
+that is no better in less than one of 100 studies (``tests/benchmarks/rounds.py``).
 """
 
 from __future__ import annotations
@@ -34,12 +34,9 @@ LEAST_NOISE = 0.002
 class Finding:
     """The result of the rounds for one finalist.
 
-    Args:
-        found: ``win``: better. ``no_better``: not better by the least gain. ``hopeless``: more rounds are unlikely to
-            show that it is better. ``open``: none of these yet.
-        gain: The logarithm of how many times as good as the baseline it was, in the mean.
-        error: Half the width of the confidence interval of ``gain`` at the level of the look; infinite before the first
-            look.
+    ``win``: better. ``no_better``: not better by the least gain. ``hopeless``: more rounds are unlikely to show that it
+    is better. ``open``: none of these yet. ``gain`` is the logarithm of the mean ratio to the baseline, ``error`` half
+    the width of its confidence interval at the level of the look; infinite before the first look.
     """
 
     found: Found
@@ -48,12 +45,12 @@ class Finding:
 
     @property
     def low(self) -> float | None:
-        """The least ratio that the rounds leave open; None before the first look."""
+        """Return the least ratio that the rounds leave open; None before the first look."""
         return math.exp(self.gain - self.error) if math.isfinite(self.error) else None
 
     @property
     def high(self) -> float | None:
-        """The largest one."""
+        """Return the largest ratio that the rounds leave open; None before the first look."""
         return math.exp(self.gain + self.error) if math.isfinite(self.error) else None
 
 
@@ -65,19 +62,17 @@ def judge(
     is_over: bool,
     allowed: float | None = None,
 ) -> Finding:
-    """Look at what the rounds of a final show of one finalist.
+    """Test the mean of differences within rounds by Student's t, with rounds as blocks.
 
-    A test of the mean of differences within rounds, with Student's t of rounds as blocks. The error is never taken to
-    be less than what the finalist's own differences scatter by, as its noise may be larger than that of others.
+    The error is never less than what the finalist's own differences scatter by: its noise may be larger than others'.
 
     Args:
-        blocks: The logarithms of what settings were worth, more being better: a row for each round, and in it the
-            baseline, the finalist, and others that help to tell the noise. Shape (rounds, 2 or more settings).
+        blocks: The logarithms of what settings were worth, more being better, of shape (rounds, settings): of the
+            baseline, the finalist, and others that help to tell the noise.
         finalists: How many finalists the final began with; the level is shared out among them (Bonferroni).
         most_rounds: How many rounds the final may have.
-        is_over: Whether this is the last look, because no more rounds follow: it has the whole level of a last look.
-        allowed: The logarithm of a loss that is allowed: it has to be shown that there is no larger one. If it is None,
-            a gain has to be shown.
+        is_over: No more rounds follow: this look has the whole level of a last look.
+        allowed: The logarithm of a loss to be ruled out; None where a gain has to be shown.
     """
     rounds, settings = len(blocks), len(blocks[0])
     differences = [row[1] - row[0] for row in blocks]
@@ -110,7 +105,7 @@ def error_quantile(freedom: int, *, rounds: int, most_rounds: int, is_over: bool
 
 
 def _residual_variance(blocks: Sequence[Sequence[float]], freedom: int) -> float:
-    """The variance of what is left after the means of rounds and of settings."""
+    """Return the variance of what is left after the means of rounds and of settings."""
     rows = [fmean(row) for row in blocks]
     columns = [fmean(column) for column in zip(*blocks, strict=True)]
     middle = fmean(rows)
@@ -124,7 +119,7 @@ def _residual_variance(blocks: Sequence[Sequence[float]], freedom: int) -> float
 
 @cache
 def student_quantile(level: float, freedom: int) -> float:
-    """The upper quantile of Student's t."""
+    """Return the upper quantile of Student's t."""
     from scipy.special import stdtrit  # takes most of a second to import, and a study needs it at its end only
 
     return -float(stdtrit(freedom, level))

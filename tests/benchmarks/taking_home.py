@@ -78,12 +78,12 @@ def settings(record: StudyRecord) -> Iterator[tuple[str, Configuration]]:
             yield "trial", trial.configuration
     predictor = Predictor(facts)
     own = predictor.predict(replace(facts.baseline, engine="aot"))
-    rest = (baseline.measurement.peaks.fit_bytes or 0) - own.step_bytes
+    rest = (baseline.peaks.fit_bytes or 0) - own.step_bytes
     fixed = (facts.baseline.batch_size, facts.baseline.batch_size)
     spec = replace(record.spec, engine="aot", batch_sizes=fixed, choices=())
     space = build_space(facts, spec, baseline_fits=False)
     for share in _LIMITS:
-        for fit in fits_of(space, facts, Measured(baseline.measurement), rest + int(share * own.step_bytes)):
+        for fit in fits_of(space, facts, Measured(baseline), rest + int(share * own.step_bytes)):
             if fit.configuration.plans and fit.configuration.engine == "aot":
                 yield f"limit {share:.0%}", fit.configuration
 
@@ -132,7 +132,7 @@ def rows(paths: list[str], most: int, *, winners: bool) -> Iterator[Row]:
         if name not in known:
             with tempfile.TemporaryDirectory() as folder:
                 known[name] = located(record, Path(folder))
-        step_s = record.baseline.measured.measurement.step_time_s
+        step_s = record.baseline.measured.step_time_s
         for told_by, one in settings(record):
             key = name, one.recomputed
             if winners and told_by != "winner":

@@ -32,6 +32,6 @@ def store_study(store, record, *, run_directory=None):
 def _of_optuna(trial):
     if trial.measured is None:
         return create_trial(state=TrialState.FAIL)
-    measurement = trial.measured.measurement
+    measurement = trial.measured
     peak = float(measurement.peaks.fit_bytes or 0)
     return create_trial(state=TrialState.COMPLETE, values=[measurement.samples_per_s, peak])

@@ -282,7 +282,7 @@ def cpu_study() -> StudyRecord:
     )
     facts = dataclasses.replace(FACTS, environment=environment, split=None)
     kept = [
-        dataclasses.replace(trial, environment=environment, outcome=_on_cpu(trial.measured))
+        dataclasses.replace(trial, environment=environment, outcome=_on_cpu(trial.outcome))
         for trial in record.trials
         if trial.measured is not None
     ]

@@ -18,7 +18,8 @@ from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
 from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of
-from autotune.records.plan import Plan, dump_mem_opt, parse_plans
+from autotune.records.outcome import Measured
+from autotune.records.plan import Plan
 from autotune.records.stack import GlobalBatch, Stack
 from autotune.records.units import format_rate
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
@@ -106,8 +107,8 @@ def with_baseline(**changes: object):
     record = study_record()
     first, *rest = record.trials
     assert first.measured is not None
-    measurement = dataclasses.replace(first.measured.measurement, **changes)  # type: ignore[arg-type]
-    outcome = dataclasses.replace(first.measured, measurement=measurement)
+    measurement = dataclasses.replace(first.measured, **changes)  # type: ignore[arg-type]
+    outcome = Measured(measurement)
     return dataclasses.replace(record, trials=(dataclasses.replace(first, outcome=outcome), *rest))
 
 

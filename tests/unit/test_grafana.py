@@ -250,7 +250,7 @@ def test_what_is_no_text_to_postgresql_hides_no_study(database, verdict):
 def test_the_chosen_study_s_rates_and_peaks_are_those_of_its_measured_trials(filled):
     kept, reader = filled
     trials = sorted((one for one in kept[NAMES[0]].trials if one.measured), key=lambda one: one.finished_at)
-    measurements = [trial.measured.measurement for trial in trials]
+    measurements = [trial.measured for trial in trials]
     times = [pytest.approx(trial.finished_at, abs=1e-5) for trial in trials]
     rates, peaks = reader.panel(RATES, NAMES[0]), reader.panel(PEAKS, NAMES[0])
     assert [row["samples/s"] for row in rates] == [one.samples_per_s for one in measurements]
@@ -330,7 +330,7 @@ def test_gates_over_time_are_a_line_for_each_script_and_setting(filled):
 @pytest.mark.parametrize("name", NAMES)
 def test_a_study_is_chosen_whatever_its_name_holds(filled, name):
     kept, reader = filled
-    rates = [trial.measured.measurement.samples_per_s for trial in kept[name].trials if trial.measured]
+    rates = [trial.measured.samples_per_s for trial in kept[name].trials if trial.measured]
     assert [row["samples/s"] for row in reader.panel(RATES, name)] == rates
     assert sum(row["trials"] for row in reader.panel(OUTCOMES, name)) == len(kept[name].trials)
 

@@ -300,7 +300,7 @@ def test_a_study_is_kept_with_its_samples_and_nothing_of_the_machine_besides_its
     kept = record.study
     assert kept.facts.environment.device_name == study.facts.environment.device_name
     assert kept.facts.environment.python == study.facts.environment.python
-    samples = [[one.measured.measurement.step_times_s for one in of.trials if one.measured] for of in (study, kept)]
+    samples = [[one.measured.step_times_s for one in of.trials if one.measured] for of in (study, kept)]
     assert samples[0] == samples[1] != []
     assert len(kept.repeats) == len(study.repeats)
     assert study.facts.environment.hostname not in text

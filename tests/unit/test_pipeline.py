@@ -275,10 +275,8 @@ def test_what_was_kept_of_another_configuration_is_not_taken_for_a_trial_s(tmp_p
 def test_a_run_is_told_the_rate_below_which_nothing_can_win_and_finals_are_measured_in_full(tmp_path):
     session = Session(tmp_path, changes={"plans_first": TOGETHER})
     record = session.tune()
-    speeds = {
-        trial.configuration: trial.measured.measurement.samples_per_s for trial in record.trials if trial.measured
-    }
-    fastest = record.baseline.measured.measurement.samples_per_s
+    speeds = {trial.configuration: trial.measured.samples_per_s for trial in record.trials if trial.measured}
+    fastest = record.baseline.measured.samples_per_s
     measuring = [run.request for run in session.launcher.runs if run.request.mode == "measure"]
     searching = [request for request in measuring if request.measuring.rate_to_beat is not None]
     assert searching[0].measuring.rate_to_beat == pytest.approx(0.9 * fastest)

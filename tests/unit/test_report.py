@@ -175,7 +175,7 @@ def test_a_trial_without_any_peak_is_shown_without_one():
 def test_whatever_makes_a_measurement_doubtful_is_noted_beside_its_point():
     record = study_record()
     measurement = dataclasses.replace(
-        record.trials[11].measured.measurement,
+        record.trials[11].measured,
         notes=("as it was",),
         contended=True,
         nonfinite_loss=True,
@@ -243,7 +243,7 @@ def test_a_winner_that_leaves_the_batch_alone_says_nothing_about_it():
 def with_epoch(configuration, **baseline):
     """A study of a script with an epoch of 2,048 samples, whose winner is this."""
     record = study_record()
-    measurement = dataclasses.replace(record.trials[0].measured.measurement, **baseline)
+    measurement = dataclasses.replace(record.trials[0].measured, **baseline)
     first = dataclasses.replace(record.trials[0], outcome=Measured(measurement))
     won = dataclasses.replace(record.trials[11], configuration=configuration)
     facts = dataclasses.replace(FACTS, epoch=EpochFacts(2048, drops_last=False))
@@ -549,10 +549,10 @@ def test_a_trial_whose_loss_is_no_number_leads_nothing():
     record = study_record(verdict=None, repeats=())
     fastest = max(
         (trial for trial in record.trials if trial.measured and trial.configuration != FACTS.baseline),
-        key=lambda trial: (build_report(record).points[trial.number].may_win, trial.measured.measurement.samples_per_s),
+        key=lambda trial: (build_report(record).points[trial.number].may_win, trial.measured.samples_per_s),
     )
     assert str(fastest.configuration) in verdict_sentence(build_report(record))
-    diverged = dataclasses.replace(fastest.measured.measurement, nonfinite_loss=True)
+    diverged = dataclasses.replace(fastest.measured, nonfinite_loss=True)
     trials = tuple(
         dataclasses.replace(one, outcome=Measured(diverged)) if one is fastest else one for one in record.trials
     )

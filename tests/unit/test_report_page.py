@@ -144,7 +144,7 @@ def test_samples_that_could_not_be_counted_show_as_none():
     trials = []
     for trial in record.trials:
         if trial.measured is not None:
-            measurement = dataclasses.replace(trial.measured.measurement, samples_per_step=(0,) * 24)
+            measurement = dataclasses.replace(trial.measured, samples_per_step=(0,) * 24)
             trial = dataclasses.replace(trial, outcome=Measured(measurement))  # noqa: PLW2901
         trials.append(trial)
     html = render_html(build_report(dataclasses.replace(record, trials=tuple(trials))))

@@ -145,7 +145,7 @@ def test_a_run_goes_on_for_what_may_still_win_and_for_what_somebody_brought_alon
 def test_a_best_that_ran_out_of_memory_in_its_rounds_is_none_any_more():
     replay = Replay(Landscape()).to_the_end()
     measured_ones = [trial for trial in replay.trials if trial.measured and trial.configuration.plans]
-    best = max(measured_ones, key=lambda trial: trial.measured.measurement.samples_per_s).configuration
+    best = max(measured_ones, key=lambda trial: trial.measured.samples_per_s).configuration
     to_beat = replay.search.rate_to_beat()
     replay.search.learn([Repeat(best, 0, OutOfMemory("out of memory"), ENVIRONMENT, "", 1)])
     assert replay.search.rate_to_beat() < to_beat
@@ -174,9 +174,7 @@ def test_a_search_says_what_it_believes_of_what_it_has_measured():
     noisy = Landscape(noise_cv=0.05, ceiling_bytes=None)
     replay = Replay(noisy).to_the_end()
     believed = replay.search.end.believed.per_s
-    measured = {
-        trial.configuration.key: trial.measured.measurement.samples_per_s for trial in replay.trials if trial.measured
-    }
+    measured = {trial.configuration.key: trial.measured.samples_per_s for trial in replay.trials if trial.measured}
     true = {trial.configuration.key: noisy.samples_per_s(trial.configuration) for trial in replay.trials}
 
     def error(figures):

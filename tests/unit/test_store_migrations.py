@@ -88,7 +88,7 @@ def test_a_database_that_was_kept_is_read_with_everything_that_is_in_it(kept):
 
     assert [record.name for record in records] == ["ended", "killed"]
     trials = [trial for record in records for trial in record.trials]
-    figures = [(one.state, one.measured and one.measured.measurement.samples_per_s) for one in trials]
+    figures = [(one.state, one.measured and one.measured.samples_per_s) for one in trials]
     query = "SELECT state, samples_per_s FROM autotune_trial ORDER BY study_id, number"
     assert figures == execute(kept, query)
     rates = [(one.round, one.outcome.measurement.samples_per_s) for one in records[0].repeats]

@@ -166,7 +166,7 @@ class Display:
         self._say(f"\n{told}", style="bold")
         best = self._best
         if len(self._known) > 1 and best is not None and best.measured is not None:
-            name, figure = self._name(best.configuration), self._figure(best.measured.measurement)
+            name, figure = self._name(best.configuration), self._figure(best.measured)
             self._say(f"{len(self._known)} trials are done already, the best {figure}: {name}")
 
     def widened(self, choice: str, idle: str) -> None:
@@ -329,7 +329,7 @@ class Display:
         if self._aim is not None and self._facts is not None:
             self._best = next(iter(feasible_trials(self._trials, self._facts, self._aim, self._repeats)), None)
         measured = None if self._best is None else self._best.measured
-        self._note(figure="" if measured is None else f"best {self._figure(measured.measurement)}")
+        self._note(figure="" if measured is None else f"best {self._figure(measured)}")
 
     def _figure(self, measurement: Measurement) -> str:
         """Return what the objective goes by."""

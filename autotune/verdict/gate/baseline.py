@@ -114,7 +114,7 @@ def new_baseline(gate: Gate, configuration: str, spec: StudySpec, before: GateBa
 
 
 def reference_for(baseline: GateBaseline, environment: Environment) -> Reference | None:
-    """Return what to compare with here: what was stored, if that was on such a device, else the script as it stands.
+    """Return what to compare with here: what was stored on such a device, else the script as it stands.
 
     None where the baseline has no rounds of the script either.
     """

@@ -38,8 +38,8 @@ def decide_gate(
     """Decide a gate by the rounds of its sitting; at least one was begun.
 
     It fails where the setting could not be measured, and is a regression where it ran out of memory, in which it fitted
-    before. Otherwise either gauge that is worse makes it one. Where noise leaves more open than is allowed, and the
-    middle of that is more than is allowed as well, nothing can be said.
+    before. Otherwise a gauge that is worse makes it one. Where noise leaves more open than is allowed, and the middle
+    of that is more than is allowed as well, nothing can be said.
     """
     setting = [one.setting for one in rounds]
     others = [one.reference for one in rounds if one.reference is not None]
@@ -114,7 +114,7 @@ def decide_gate(
 def not_comparable(
     reason: str, reference: Reference, differs: tuple[str, ...], environment: Environment | None
 ) -> Gate:
-    """The answer where nothing could be held against anything."""
+    """Return the answer where nothing could be held against anything."""
     return Gate("not_comparable", (reason,), reference, rounds=0, differs=differs, environment=environment)
 
 
@@ -123,13 +123,13 @@ def _failure(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 
 def _was_busy(outcomes: Sequence[Outcome]) -> bool:
-    """Return whether other programs were there in most rounds: a single one does not move the mean of all so far."""
+    # In most rounds: a single one does not move the mean of all so far.
     busy = [one.contended for one in _measured(outcomes)]
     return 2 * sum(busy) > len(busy)
 
 
 def _measured(outcomes: Sequence[Outcome]) -> list[Measurement]:
-    return [one.measurement for one in outcomes if isinstance(one, Measured)]
+    return [one.measurement for one in outcomes if one.measurement]
 
 
 def cause_of(failure: Outcome) -> str:
@@ -148,7 +148,6 @@ def _named(gauges: Sequence[Gauge], found: GaugeFound) -> list[Gauge]:
 
 
 def _loss(gauge: Gauge) -> float:
-    """By which share it has become worse."""
     return 1 / gauge.change - 1 if gauge.name == "speed" else gauge.change - 1
 
 

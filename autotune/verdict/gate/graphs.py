@@ -13,13 +13,7 @@ from .decision import cause_of, not_comparable
 _MOST_OF_IT = 0.5
 
 
-def decide_by_graphs(
-    now: GraphReading,
-    before: GraphReading,
-    reference: Reference,
-    *,
-    allowed: float,
-) -> Gate:
+def decide_by_graphs(now: GraphReading, before: GraphReading, reference: Reference, *, allowed: float) -> Gate:
     """Hold what is simulated now against what was simulated before."""
     if unlike := _unlike(now, before, reference):
         return not_comparable(f"What was simulated before is no measure here: {unlike}.", reference, (unlike,), None)
@@ -36,26 +30,16 @@ def decide_by_graphs(
         answer, found = "improvement", "better"
         first = f"Improvement: {share} less memory than {than}."
     gauge = Gauge("memory", before.peak_bytes, now.peak_bytes, change, change, change, allowed, found)
-    peak = (
-        f"Peak {format_bytes(now.peak_bytes)}, {format_bytes(before.peak_bytes)} before; {format_share(allowed)} more"
+    peak = f"Peak {format_bytes(now.peak_bytes)}, {format_bytes(before.peak_bytes)} before"
+    last = (
+        f"{peak}; {format_share(allowed)} more is allowed. It is simulated from the script's graphs; nothing was timed."
     )
-    sentences = (
-        first,
-        _what_changed(now, before),
-        f"{peak} is allowed. It is simulated from the script's graphs; nothing was timed.",
-    )
-    return Gate(
-        answer=answer,
-        sentences=tuple(filter(None, sentences)),
-        reference=reference,
-        rounds=0,
-        gauges=(gauge,),
-        graph=now,
-    )
+    sentences = tuple(filter(None, (first, _what_changed(now, before), last)))
+    return Gate(answer, sentences, reference, rounds=0, gauges=(gauge,), graph=now)
 
 
 def graphs_failed(script: str, failure: Outcome | None, reason: str, reference: Reference) -> Gate:
-    """The answer where a script's graphs say nothing."""
+    """Return the answer where a script's graphs say nothing."""
     told = f"Memory can't be told from the graphs of {script}: {reason.rstrip('.')}."
     if failure is not None:
         told = f"{sentence(script)} could not be described: {cause_of(failure)}."
@@ -63,7 +47,6 @@ def graphs_failed(script: str, failure: Outcome | None, reason: str, reference: 
 
 
 def _unlike(now: GraphReading, before: GraphReading, reference: Reference) -> str:
-    """Return what forbids to compare the two; empty if nothing does."""
     places = (
         ("torch", before.torch, now.torch),
         ("device", before.device_name, now.device_name),
@@ -75,7 +58,6 @@ def _unlike(now: GraphReading, before: GraphReading, reference: Reference) -> st
 
 
 def _what_changed(now: GraphReading, before: GraphReading) -> str:
-    """Return where it is what changed, in a sentence; empty if nothing did."""
     lasting, step = now.lasting_bytes - before.lasting_bytes, now.step_bytes - before.step_bytes
     if not lasting and not step:
         return ""
@@ -88,7 +70,7 @@ def _what_changed(now: GraphReading, before: GraphReading) -> str:
 
 
 def _cluster_behind(step: int, now: GraphReading, before: GraphReading) -> str:
-    """The cluster whose stash tells most of what a step holds more, or less; empty if none does."""
+    """Return the cluster whose stash tells most of what a step holds more, or less; empty if none does."""
     changes = {
         cluster: now.stashes.get(cluster, 0) - before.stashes.get(cluster, 0)
         for cluster in {*now.stashes, *before.stashes}

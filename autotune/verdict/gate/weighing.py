@@ -1,9 +1,8 @@
 """Comparison of speed and memory, by the rounds of a sitting, with a baseline or another version of the script.
 
-Two things are asked at once. That a figure is *worse* has to be shown, or a gate fails from noise. That it is no worse
-than is allowed has to be shown too, or a gate passes because nothing could be seen. What is shown to be worse, and not
-shown to be within, is a regression. So a loss as large as is allowed is found, and no loss is not. What neither shows
-is for the decision: it passes where the middle of what is left open is within, and says that this was not shown.
+That a figure is *worse* has to be shown, or a gate fails from noise. That it is no worse than is allowed has to be
+shown too, or a gate passes because nothing could be seen. A regression is shown to be worse, and not shown to be
+within. What neither shows passes where the middle of what is left open is within, and the decision says so.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Literal
 
 from ...records.gate import GateBaseline, Gauge, GaugeFound, Reference
 from ...records.measurement import Measurement
-from ...records.outcome import Measured, Outcome
+from ...records.outcome import Outcome
 from ..sequential import FIRST_LOOK, LEAST_GAIN, LEAST_NOISE, error_quantile
 
 LEAST_ALLOWED = LEAST_GAIN - 1
@@ -51,18 +50,15 @@ class Loss:
 def judge_loss(
     now: Sequence[float], before: Sequence[float], *, allowed: float, most_rounds: int, is_over: bool
 ) -> Loss:
-    """Look at what rounds show.
-
-    A test of the difference of two means with Student's t and pooled variance. Looks at fewer rounds than the most
-    have a lower level (``verdict.error_quantile``).
+    """Test the difference of two means by Student's t with pooled variance (levels: ``error_quantile``).
 
     Args:
-        now: Logarithms of what was measured, more being worse: one for each round of this sitting, of the setting, or
-            of how it compares with a reference in the round.
-        before: The same of an earlier sitting; empty where the reference of this one is all there is to compare with.
+        now: Logarithms of what this sitting measured, more being worse: one for each round, of the setting, or of how
+            it compares with a reference in the round.
+        before: The same of an earlier sitting; empty where this one has a reference of its own.
         allowed: The largest loss that passes, as a share.
         most_rounds: How many rounds this sitting may have.
-        is_over: Whether this is the last look.
+        is_over: This is the last look.
     """
     loss = statistics.fmean(now) - (statistics.fmean(before) if before else 0.0)
     freedom = len(now) - 1 + max(0, len(before) - 1)
@@ -94,13 +90,12 @@ def weigh(
 ) -> tuple[Gauge, ...]:
     """Judge speed and memory by the rounds in which everybody was measured; nothing if there is none.
 
-    Where the reference is the script as it stands, what is compared is how many times as fast the setting is, and how
-    many times as large its peak, now and before.
+    With the script as it stands as the reference, ratios to it are compared, now and before.
     """
     pairs = [
-        (one.setting.measurement, one.reference.measurement if isinstance(one.reference, Measured) else None)
+        (one.setting.measurement, None if one.reference is None else one.reference.measurement)
         for one in rounds
-        if isinstance(one.setting, Measured) and (one.reference is None or isinstance(one.reference, Measured))
+        if one.setting.measurement and (one.reference is None or one.reference.measurement)
     ]
     figures: tuple[tuple[Literal["speed", "memory"], float], ...] = (
         ("speed", allowed.slowdown),
@@ -150,7 +145,6 @@ def _value(name: Literal["speed", "memory"], measurement: Measurement) -> float:
 
 
 def _before(name: Literal["speed", "memory"], baseline: GateBaseline | None, reference: Reference) -> list[float]:
-    """Return what the figure was in each round of the earlier sitting; nothing where that is not compared."""
     if reference == "other":
         return []
     assert baseline is not None, "what was stored, or how the script compared, is in the baseline"
