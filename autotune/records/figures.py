@@ -103,10 +103,10 @@ def accumulation_seen(record: StudyRecord) -> float | None:
     return nearly_whole(record.facts.calls_per_step) if measured is None else measured.micro_batches
 
 
-def global_batch(record: StudyRecord, configuration: Configuration) -> GlobalBatch | None:
+def global_batch(record: StudyRecord, configuration: Configuration | None) -> GlobalBatch | None:
     """Return what an optimizer step takes with ``configuration``; None where no batch size is known."""
     seen = accumulation_seen(record)
-    if record.facts is None or seen is None or configuration.batch_size is None:
+    if record.facts is None or seen is None or configuration is None or configuration.batch_size is None:
         return None
     accumulation, epoch = configuration.accumulation or seen, record.facts.epoch
     processes = (trial.measured.num_processes for trial in record.trials if trial.measured)

@@ -11,13 +11,13 @@ from ..records.outcome import OUTCOMES
 from ..records.printable import first_line, shell_word
 from ..records.proof import Proof
 from ..records.units import format_bytes, format_ratio, format_share, format_speed
-from ..records.words import joined, setting_words
+from ..records.words import joined, sentence, setting_words
 from ..verdict.parts import Kind
 from .record import Finalist, Report, ReportedAnswer, ReportedSetting
 
 
 def verdict_sentence(report: Report) -> str:
-    """The answer in one sentence, or how far the study is."""
+    """Say the answer in one sentence, or how far the study is."""
     if report.verdict is not None:
         return report.verdict.sentences
     done = sum(point.outcome != "running" for point in report.points)
@@ -27,7 +27,7 @@ def verdict_sentence(report: Report) -> str:
 
 
 def _leader(report: Report) -> str:
-    """Return what is ahead of the script while a study runs, each measured once; empty if nothing is."""
+    """Say what is ahead of the script while a study runs, each measured once; empty if nothing is."""
     own, fit = report.baseline, [one for one in report.points if one.may_win and one.samples_per_s]
     if own is None or not fit:
         return ""
@@ -42,7 +42,7 @@ def _leader(report: Report) -> str:
 
 
 def headline(report: Report) -> str:
-    """The answer for who reads one line: what to do and what it brings, in words; codes stand below it."""
+    """Say the answer for who reads one line: what to do and what it brings, in words; codes stand below it."""
     winner, verdict = report.winner, report.verdict
     if verdict is not None and verdict.answer == "baseline_best":
         return verdict.reason
@@ -59,19 +59,15 @@ def headline(report: Report) -> str:
     if not does:
         return verdict_sentence(report)
     if not verdict.is_confirmed:
-        return f"{_why_at_all(report)}Best so far, not confirmed yet: {joined(does)}: {_seen_so_far(report, winner)}"
+        limit = report.limit_bytes if report.target_bytes is None else report.target_bytes
+        why = ""
+        if verdict.answer == "baseline_does_not_fit" and limit is not None:
+            why = f"Your {report.target} does not fit in {format_bytes(limit)}. "
+        return f"{why}Best so far, not confirmed yet: {joined(does)}: {_seen_so_far(report, winner)}"
     said = f"{joined(does)}: {joined([_bought(report, winner), *_proven(report)])}."
     if verdict.answer == "baseline_does_not_fit":
         said += f" Your {report.target} as it is does not fit."
-    return f"{said[:1].upper()}{said[1:]}"
-
-
-def _why_at_all(report: Report) -> str:
-    """Return what makes a setting worth a look that is slower than the script; empty where the script fits."""
-    limit = report.limit_bytes if report.target_bytes is None else report.target_bytes
-    if report.verdict is None or report.verdict.answer != "baseline_does_not_fit" or limit is None:
-        return ""
-    return f"Your {report.target} does not fit in {format_bytes(limit)}. "
+    return sentence(said)
 
 
 def answer_below(report: Report) -> str:
@@ -92,13 +88,12 @@ def _evidence(report: Report, verdict: ReportedAnswer) -> str:
     if compared is None or compared.speedup_low is None or compared.speedup_high is None:
         return ""
     turns, than = f"by {compared.rounds} rounds in turns", f"your {report.target}"
-    if verdict.answer == "winner" and is_memory:
-        most = format_ratio(compared.peak_ratio_high or math.inf)
-        return (
-            f"At most {most} the memory of {than}, and at least {format_ratio(compared.speedup_low)} as fast, {turns}."
-        )
     if verdict.answer == "winner":
-        return f"At least {format_ratio(compared.speedup_low)} as fast as {than}, {turns}."
+        speed = f"{format_ratio(compared.speedup_low)} as fast"
+        if not is_memory:
+            return f"At least {speed} as {than}, {turns}."
+        most = format_ratio(compared.peak_ratio_high or math.inf)
+        return f"At most {most} the memory of {than}, and at least {speed}, {turns}."
     if verdict.answer != "undecided":
         return ""
     low, high, what = compared.speedup_low, compared.speedup_high, f"as fast as {than}"
@@ -112,7 +107,7 @@ def _compared(report: Report, setting: ReportedSetting) -> Finalist | None:
 
 
 def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
-    """The speeds of what is not confirmed side by side, without a factor, which nobody should take away."""
+    """Give both speeds of what is not confirmed, without a factor, which nobody should take away."""
     own = report.baseline
     against = "" if own is None else f" against your {report.target}'s {format_speed(own.samples_per_s)}"
     times = "measured once" if winner.rounds <= 1 else f"in {winner.rounds} rounds"
@@ -120,7 +115,6 @@ def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
 
 
 def _bought(report: Report, winner: ReportedSetting) -> str:
-    """Return what the answer is worth, in the rounds of the final where there were some."""
     compared = _compared(report, winner)
     within = "" if winner.peak_bytes is None else f" at a peak of {format_bytes(winner.peak_bytes)}"
     if compared is None or (report.verdict is not None and report.verdict.answer == "baseline_does_not_fit"):
@@ -131,10 +125,7 @@ def _bought(report: Report, winner: ReportedSetting) -> str:
 
 
 def _proven(report: Report) -> tuple[str, ...]:
-    """Return what was proven of the answer, in words; empty where nothing was.
-
-    That is never more than gradients or outputs, beside the script at the same batch size.
-    """
+    """Say what was proven, beside the script at the same batch size; empty where nothing was."""
     proof, winner = None if report.verdict is None else report.verdict.proof, report.winner
     if proof is None or winner is None or proof.answer not in ("exact", "close"):
         return ()
@@ -164,10 +155,7 @@ def badge_words(report: Report) -> tuple[str, bool]:
 
 
 def _off(proof: Proof) -> str:
-    """Return how far a converted model's outputs are from its own, as a percentage.
-
-    Empty where nothing was converted, as any difference is rounding then, or where no output differs by a known size.
-    """
+    """Return how far a converted model's outputs are from its own; empty for another model, or an unknown size."""
     configuration = proof.configuration
     sizes = [one.relative for one in proof.to_script if one.group == "outputs" and one.relative is not None]
     converts = converted_by(configuration.engine, configuration.choices) is not None
@@ -175,10 +163,7 @@ def _off(proof: Proof) -> str:
 
 
 def trust_sentences(report: Report) -> tuple[str, ...]:
-    """Return what the answer rests on; empty without an answer.
-
-    That is rounds, noise, and whether other programs kept the machine busy.
-    """
+    """Say what the answer rests on: rounds, noise, and whether other programs were busy; empty without an answer."""
     winner, baseline = report.winner, report.baseline
     if winner is None or report.verdict is None:
         return ()
@@ -198,7 +183,7 @@ def trust_sentences(report: Report) -> tuple[str, ...]:
 
 
 def keep_sentence(report: Report) -> str:
-    """That nothing is to be changed, where the answer is the script as it is; else empty."""
+    """Say that nothing is to be changed, where the answer is the script as it is; else empty."""
     winner, own = report.winner, report.baseline
     if winner is None or own is None or winner.text != own.text:
         return ""
@@ -207,14 +192,14 @@ def keep_sentence(report: Report) -> str:
 
 
 def confirm_command(report: Report) -> str:
-    """The command that has the answer confirmed; empty where it is, or where there is none."""
+    """Return the command that has the answer confirmed; empty where it is, or where there is none."""
     if report.winner is None or report.verdict is None or report.verdict.is_confirmed:
         return ""
     return f"autotune resume {shell_word(report.study.name)}"
 
 
 def gain_sentences(report: Report) -> tuple[str, ...]:
-    """Return where the winner's gain comes from, in parts; empty where there is none to tell."""
+    """Say where the winner's gain comes from, in parts; empty where there is none to tell."""
     gain = report.gain
     if gain is None:
         return ()
@@ -237,7 +222,7 @@ def gain_sentences(report: Report) -> tuple[str, ...]:
             apart = f"{', how much from '.join(names[:-1])} and how much from {names[-1]}"
             sentences.append(f"How much of {part.factor:.2f}x is from {apart} is not known ({why}).")
     unfit = [words(part.reached) for part in parts if not part.fits]
-    sentences += [f"{one[:1].upper()}{one[1:]} does not fit by itself." for one in unfit]
+    sentences += [f"{sentence(one)} does not fit by itself." for one in unfit]
     plain = gain.without_recompute
     if plain is not None and (unfit or gain.missing) and report.target == "script":
         best, (setting, factor) = "needs less memory" if is_memory else "was faster", plain
@@ -252,14 +237,12 @@ def gain_sentences(report: Report) -> tuple[str, ...]:
 
 
 def _ended(outcome: str) -> str:
-    """Say how the trial of a setting between script and winner ended; other failures are told with the trial."""
     if not outcome:
         return "not tried"
     return "ran out of memory" if outcome in OUTCOMES and OUTCOMES[outcome].for_memory else "failed"
 
 
 def _kinds(report: Report) -> dict[Kind, str]:
-    """Return what of the winner each kind of a part is."""
     assert report.winner is not None, "there is no gain without one"
     configuration, own = report.winner.configuration, report.batch_size
     return {
@@ -271,7 +254,7 @@ def _kinds(report: Report) -> dict[Kind, str]:
 
 
 def compiled_sentence(report: Report) -> str:
-    """Return what compiling would bring that the study was not allowed; empty where one run of it showed no gain."""
+    """Say what compiling would bring that the study was not allowed; empty where one run of it showed no gain."""
     run = report.compiled
     if run is None or run.gain is None:
         return ""
@@ -282,13 +265,13 @@ def compiled_sentence(report: Report) -> str:
     made = [choice.partition("=")[0] for choice in answer]
     allow = ",".join(dict.fromkeys([*report.settings.choices, *made, run.choice]))
     return (
-        f"{run.words[:1].upper()}{run.words[1:]} {brings} (1 run): run the same command with --allow {allow}, "
+        f"{sentence(run.words)} {brings} (1 run): run the same command with --allow {allow}, "
         "in a study of its own, to look for the best of it."
     )
 
 
 def uncompiled_sentence(report: Report) -> str:
-    """Return why nobody knows what compiling would bring, where it was tried; empty where somebody does."""
+    """Say why nobody knows what compiling would bring, where it was tried; empty where somebody does."""
     run = report.compiled
     if run is None or not run.cause:
         return ""
@@ -296,16 +279,10 @@ def uncompiled_sentence(report: Report) -> str:
 
 
 def proof_sentence(report: Report) -> str:
-    """Say whether the winner computes what the script or the model does.
-
-    Empty where there was nothing to compare.
-    """
+    """Say whether the winner computes what the script or the model does; empty where there was nothing to compare."""
     verdict, winner = report.verdict, report.winner
-    if verdict is None or winner is None:
+    if verdict is None or winner is None or winner.configuration.is_untouched:
         return ""
-    if winner.configuration.is_untouched:
-        return ""
-    proof = verdict.proof
-    if proof is not None:
-        return proof.statement
+    if verdict.proof is not None:
+        return verdict.proof.statement
     return f"Not proven: its {ENGINES[winner.configuration.engine].computes} were not compared yet."

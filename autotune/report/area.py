@@ -36,7 +36,7 @@ class Panel(Frame):
 
 
 def draw_steps(report: Report, *, width: float = 920.0, height: float = 230.0) -> tuple[Panel, ...]:
-    """Place everything: a panel for the script and one for the answer; none where nothing can be simulated."""
+    """Draw a panel for the script and one for the answer; none where nothing can be simulated."""
     if not report.steps:
         return ()
     highest = max(max(step.totals) for step in report.steps)
@@ -72,7 +72,7 @@ def draw_steps(report: Report, *, width: float = 920.0, height: float = 230.0) -
 
 
 def _parts(step: StepMemory) -> Iterator[tuple[str, str, Sequence[int]]]:
-    """The parts from the bottom: what is always there first."""
+    """Yield the parts from the bottom, beginning with what is always there."""
     count = len(step.gradients)
     yield "rest", "the rest: Python, libraries, contexts, caches", [step.rest] * count
     yield "parameters", "parameters and buffers", [step.parameters] * count

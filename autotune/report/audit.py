@@ -8,9 +8,7 @@ from ..records.audit import Audit, Holder
 from ..records.units import format_bytes, format_duration, format_share
 from ..records.words import joined
 from ..verdict.auditing import blocks_would_free, judge_audit
-from .tables import Table
-
-Rows = tuple[tuple[str, str], ...]
+from .tables import Rows, Table
 
 # So many of what holds most are named in a sentence.
 _MOST_NAMED = 3
@@ -22,7 +20,7 @@ _KINDS = {
 
 
 def audit_sentences(audit: Audit) -> tuple[str, ...]:
-    """The verdict first, then its reason, what every block would free, and what ``torch.compile`` does."""
+    """Say the verdict, then its reason, what every block would free, and what ``torch.compile`` does."""
     verdict, counted = judge_audit(audit), audit.eager
     name = _name(audit)
     kept = f"{format_bytes(counted.saving_bytes)} of the {format_bytes(counted.without_bytes)}"
@@ -45,7 +43,7 @@ def audit_sentences(audit: Audit) -> tuple[str, ...]:
 
 
 def audit_rows(audit: Audit) -> Rows:
-    """The figures, by name."""
+    """Return the figures, by name."""
     counted, peaks, has_regions = audit.counted, audit.peaks, judge_audit(audit) != "unused"
     rows = [
         ("Kept for the backward", format_bytes(counted.kept_bytes)),
@@ -70,7 +68,7 @@ def audit_rows(audit: Audit) -> Rows:
 
 
 def region_table(audit: Audit) -> Table:
-    """The regions of a step: what autograd would have kept for them, and what of it was free as the backward began."""
+    """Tabulate the regions of a step: what autograd would have kept for them, and what of it was freed."""
     rows = tuple(
         (
             one.name or "(unnamed)",
@@ -86,20 +84,13 @@ def region_table(audit: Audit) -> Table:
 
 
 def holder_table(audit: Audit) -> Table:
-    """Return what keeps most for the backward, by module."""
+    """Tabulate what keeps most for the backward, by module."""
     total = audit.eager.kept_bytes
-    rows = tuple(
-        (
-            _place(one),
-            one.name,
-            format_bytes(one.saved_bytes),
-            format_share(one.saved_bytes / total) if total else "",
-        )
-        for one in audit.holders
-    )
-    rest = total - sum(one.saved_bytes for one in audit.holders)
-    if rows and rest > 0:
-        rows = (*rows, ("(all others)", "", format_bytes(rest), format_share(rest / total)))
+    kept = [(_place(one), one.name, one.saved_bytes) for one in audit.holders]
+    rest = total - sum(size for _, _, size in kept)
+    if kept and rest > 0:
+        kept.append(("(all others)", "", rest))
+    rows = tuple((*who, format_bytes(size), format_share(size / total) if total else "") for *who, size in kept)
     return Table(("Kept by", "Class", "Keeps", "Share"), rows, frozenset({2, 3}))
 
 
@@ -112,7 +103,7 @@ def _name(audit: Audit) -> str:
 
 
 def _reason(audit: Audit) -> str:
-    """Return why regions free as little as they do."""
+    """Say why regions free as little as they do."""
     counted, regions = audit.eager, audit.regions
     if regions and all(one.calls == one.calls_without_gradients for one in regions):
         calls = sum(one.calls for one in regions)

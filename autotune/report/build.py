@@ -18,13 +18,12 @@ from ..records.figures import (
     rounds_of,
     script_figures_of,
 )
-from ..records.measurement import Figures, summary_of
+from ..records.measurement import Figures, Measurement, summary_of
 from ..records.outcome import Measured, OutOfMemory
 from ..records.printable import launch_command, printable_strings
-from ..records.stack import GlobalBatch
-from ..records.study import Comparison, StudyRecord, StudySpec, Trial, Verdict
+from ..records.study import Comparison, StudyRecord, Verdict
 from ..records.words import recomputed_words, setting_words
-from ..verdict.feasible import flaws_of, front
+from ..verdict.feasible import Flaw, flaws_of, front
 from ..verdict.finalists import baseline_is_finite
 from ..verdict.memory_limit import answer_limit_of, limit_of
 from ..verdict.parts import gain_of
@@ -46,20 +45,18 @@ from .tree import model_tree
 
 
 def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command: str | None = None) -> Report:
-    """Give the report of a study, at any stage of it.
+    """Return the report of a study, at any stage of it.
 
-    Args:
-        record: The study.
-        bundle: The bundle's folder as the command that runs it should name it; None if there is none.
-        command: That command, where it is known better than from names alone.
+    ``bundle`` is the bundle's folder as the command that runs it should name it, None if there is none. ``command`` is
+    that command, where it is known better than from names alone.
     """
     limit, answer_limit = limit_of(record), answer_limit_of(record)
-    verdict = record.verdict
+    verdict, script = record.verdict, Path(record.spec.title).name
     winner = None if verdict is None else verdict.winner
     baseline = None if record.facts is None else record.facts.baseline
     report = Report(
         **({"dimensions": {}, "per_sample": {}} if record.facts is None else _described(record.facts)),
-        study=ReportedStudy(record.name, record.created_at, record.autotune, Path(record.spec.title).name),
+        study=ReportedStudy(record.name, record.created_at, record.autotune, script),
         verdict=None if verdict is None else _answer(record, verdict),
         launch=_launch(record, bundle, command),
         limit_bytes=limit,
@@ -67,12 +64,15 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
         baseline=_setting(record, baseline, script_figures_of(record, winner)),
         winner=_setting(record, winner, None if winner is None else figures_of(record, winner)),
         gain=gain_of(record),
-        global_batch=GlobalBatches(_global_batch(record, baseline), _global_batch(record, winner)),
-        finalists=tuple(_finalist(one) for one in (verdict.comparisons if verdict is not None else ())),
+        global_batch=GlobalBatches(global_batch(record, baseline), global_batch(record, winner)),
+        finalists=tuple(
+            Finalist(**_fields(one), text=str(one.configuration)) for one in (verdict.comparisons if verdict else ())
+        ),
         points=_points(record, answer_limit, baseline, winner),
         steps=steps_of(record, baseline, winner),
         model=model_tree(record, baseline, winner),
-        settings=_without_folders(record.spec),
+        # Folders belong to the machine, and the arguments stand with the script.
+        settings=dataclasses.replace(record.spec, script=script, working_directory="", python="", arguments=()),
         spent=None if verdict is None else verdict.spent,
         compiled=_compiled(record),
     )
@@ -80,8 +80,12 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
 
 
 def describe_facts(facts: Facts) -> DescribedScript:
-    """Give the part of a report that discovery alone knows."""
+    """Return the part of a report that discovery alone knows."""
     return printable_strings(DescribedScript(**_described(facts)))
+
+
+def _fields(record: Figures | Comparison) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
 
 
 def _described(facts: Facts) -> dict[str, Any]:
@@ -90,15 +94,9 @@ def _described(facts: Facts) -> dict[str, Any]:
     return {name: getattr(facts, name) for name in alike} | named
 
 
-def _without_folders(spec: StudySpec) -> StudySpec:
-    """They belong to the machine, and the arguments stand with the script."""
-    return dataclasses.replace(spec, script=Path(spec.title).name, working_directory="", python="", arguments=())
-
-
 def _answer(record: StudyRecord, verdict: Verdict) -> ReportedAnswer:
-    rounds = [one.outcome.measurement for one in record.repeats if isinstance(one.outcome, Measured)]
-    trials = [trial.measured for trial in record.shown if trial.measured]
-    rests_on = rounds or trials
+    rounds = [one.outcome.measurement for one in record.repeats if one.outcome.measurement]
+    rests_on = rounds or [trial.measured for trial in record.shown if trial.measured]
     return ReportedAnswer(
         answer=verdict.kind_of_answer,
         reason=verdict.reason,
@@ -113,7 +111,6 @@ def _answer(record: StudyRecord, verdict: Verdict) -> ReportedAnswer:
 
 
 def _is_confirmed(record: StudyRecord, verdict: Verdict) -> bool:
-    """Return whether the answer was measured in rounds and proven, or is the script itself."""
     winner = verdict.winner
     if verdict.kind_of_answer == "undecided" or verdict.needed_s is not None:
         return False
@@ -129,7 +126,7 @@ def _setting(
     if configuration is None or figures is None or record.facts is None or seen is None:
         return None
     return ReportedSetting(
-        **{field.name: getattr(figures, field.name) for field in dataclasses.fields(figures)},
+        **_fields(figures),
         configuration=configuration,
         text=str(configuration),
         recomputed=recomputed_words(configuration, record.facts.clusters),
@@ -146,7 +143,7 @@ def _compiled(record: StudyRecord) -> ReportedCompiled | None:
     run = None if record.verdict is None else record.verdict.compiled
     if run is None or record.facts is None:
         return None
-    measured = run.outcome.measurement if isinstance(run.outcome, Measured) else None
+    measured = run.outcome.measurement
     return ReportedCompiled(
         choice=run.choice,
         setting=str(run.configuration),
@@ -158,10 +155,6 @@ def _compiled(record: StudyRecord) -> ReportedCompiled | None:
     )
 
 
-def _global_batch(record: StudyRecord, configuration: Configuration | None) -> GlobalBatch | None:
-    return None if configuration is None else global_batch(record, configuration)
-
-
 def _launch(record: StudyRecord, bundle: str | None, command: str | None) -> Launch:
     script, arguments = Path(record.spec.script).name, record.spec.arguments
     if command is None and bundle is not None:
@@ -169,75 +162,56 @@ def _launch(record: StudyRecord, bundle: str | None, command: str | None) -> Lau
     return Launch(bundle, script, arguments, command)
 
 
-def _finalist(comparison: Comparison) -> Finalist:
-    own = {field.name: getattr(comparison, field.name) for field in dataclasses.fields(comparison)}
-    return Finalist(**own, text=str(comparison.configuration))
-
-
 def _points(
     record: StudyRecord, limit: int | None, baseline: Configuration | None, winner: Configuration | None
 ) -> tuple[Point, ...]:
-    own = record.shown
+    trials = record.shown
     # Until the script is known, a loss that is not a number is held against a trial.
-    is_finite = record.facts is None or baseline_is_finite(own, record.facts)
-    on_front = {trial.number for trial in front(own, baseline_is_finite=is_finite)}
+    is_finite = record.facts is None or baseline_is_finite(trials, record.facts)
+    on_front = {trial.number for trial in front(trials, baseline_is_finite=is_finite)}
     foreseen = foreseen_of(record)
-    return tuple(
-        dataclasses.replace(
-            _point(trial, limit, baseline, winner, baseline_is_finite=is_finite),
-            on_front=trial.number in on_front,
-            foreseen_bytes=foreseen.get(trial.configuration.key),
+    points = []
+    for trial in trials:
+        configuration, outcome, measured = trial.configuration, trial.outcome, trial.measured
+        failure = None if isinstance(outcome, Measured) else outcome
+        flaws: frozenset[Flaw] = frozenset()
+        if measured is not None:
+            flaws = flaws_of(measured, math.inf if limit is None else limit, baseline_is_finite=is_finite)
+        points.append(
+            Point(
+                number=trial.number,
+                configuration=str(configuration),
+                engine=configuration.engine,
+                level=configuration.level,
+                batch_size=configuration.batch_size,
+                plans=tuple(map(str, configuration.plans)),
+                is_baseline=baseline is not None and configuration.key == baseline.key,
+                is_winner=winner is not None and configuration.key == winner.key,
+                outcome=trial.state if outcome is None else outcome.kind,
+                cause="" if failure is None else failure.cause,
+                advice="" if failure is None else failure.advice,
+                figures=None if measured is None else summary_of([measured]),
+                needed_bytes=outcome.needed_bytes if isinstance(outcome, OutOfMemory) else None,
+                foreseen_bytes=foreseen.get(configuration.key),
+                fits=measured is not None and not flaws & {"peak_unknown", "over_limit"},
+                on_front=trial.number in on_front,
+                thrashed="thrashed" in flaws,
+                diverged="loss_not_finite" in flaws,
+                notes=() if measured is None else _notes(measured, flaws),
+                conditions=None if measured is None else measured.conditions,
+                started_at=trial.started_at,
+                took_s=None if trial.finished_at is None else trial.finished_at - trial.started_at,
+            )
         )
-        for trial in own
-    )
+    return tuple(points)
 
 
-def _point(
-    trial: Trial,
-    limit: int | None,
-    baseline: Configuration | None,
-    winner: Configuration | None,
-    *,
-    baseline_is_finite: bool,
-) -> Point:
-    configuration, outcome = trial.configuration, trial.outcome
-    point = Point(
-        number=trial.number,
-        configuration=str(configuration),
-        engine=configuration.engine,
-        level=configuration.level,
-        batch_size=configuration.batch_size,
-        plans=tuple(map(str, configuration.plans)),
-        is_baseline=baseline is not None and configuration.key == baseline.key,
-        is_winner=winner is not None and configuration.key == winner.key,
-        outcome=trial.state if outcome is None else outcome.kind,
-        started_at=trial.started_at,
-        took_s=None if trial.finished_at is None else trial.finished_at - trial.started_at,
-    )
-    if outcome is None:
-        return point
-    if isinstance(outcome, Measured):
-        return _measured(point, outcome, limit, baseline_is_finite=baseline_is_finite)
-    needed = outcome.needed_bytes if isinstance(outcome, OutOfMemory) else None
-    return dataclasses.replace(point, cause=outcome.cause, advice=outcome.advice, needed_bytes=needed)
-
-
-def _measured(point: Point, outcome: Measured, limit: int | None, *, baseline_is_finite: bool) -> Point:
-    measurement = outcome.measurement
-    notes = list(measurement.notes)
-    if measurement.contended:
+def _notes(measured: Measurement, flaws: frozenset[Flaw]) -> tuple[str, ...]:
+    notes = list(measured.notes)
+    if measured.contended:
         notes.append("contended: other processes were busy here meanwhile")
-    if measurement.samples_are_guessed:
+    if measured.samples_are_guessed:
         notes.append("samples are guessed from the shape of the input")
-    flaws = flaws_of(measurement, math.inf if limit is None else limit, baseline_is_finite=baseline_is_finite)
-    if measurement.nonfinite_loss and "loss_not_finite" not in flaws:
+    if measured.nonfinite_loss and "loss_not_finite" not in flaws:
         notes.append("the loss is NaN or infinite, as that of your script is")
-    return dataclasses.replace(
-        point,
-        figures=summary_of([measurement]),
-        fits=not flaws & {"peak_unknown", "over_limit"},
-        thrashed="thrashed" in flaws,
-        diverged="loss_not_finite" in flaws,
-        notes=tuple(notes),
-        conditions=measurement.conditions,
-    )
+    return tuple(notes)

@@ -1,17 +1,16 @@
 """Charts of a search: the places of everything in them, in the units of an SVG picture.
 
-One has samples/s against peak memory. Settings that were measured in rounds are drawn by their rounds, which the answer
-goes by, the others by their trial. Another has samples/s against the batch size, with plans and without.
+Settings that were measured in rounds are drawn by their rounds, which the answer goes by, the others by their trial.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import NamedTuple
 
-from ..records.engines import Target
 from ..records.measurement import Figures, format_figures
 from ..records.units import format_bytes, format_speed
 from ..records.words import cut_names
@@ -28,7 +27,7 @@ _LEAST_BATCHES = 3
 
 @dataclass(frozen=True)
 class Frame:
-    """The size of a drawing, and the edges of the field that its axes span; ``x`` and ``y`` place values in it."""
+    """The size of a drawing, and the edges of the field that its axes span."""
 
     width: float
     height: float
@@ -58,8 +57,8 @@ class Tick:
 class Mark:
     """A setting that was measured: its place, the ends of its interval, and what is said of it.
 
-    ``kind`` is ``winner``, ``best``, ``baseline``, ``finalist``, ``fits``, ``over`` or ``flawed``. ``label`` stands
-    beside it, to the right or, near the edge, to the left; ``lowered`` by so much where another label is in its place.
+    ``kind`` is ``winner``, ``best``, ``baseline``, ``finalist``, ``fits``, ``over`` or ``flawed``. ``label`` stands to
+    the right, near the edge to the left, and ``lowered`` where another label is in its place.
     """
 
     kind: str
@@ -100,10 +99,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart(Frame):
-    """Everything that is drawn.
-
-    ``names`` are those of the axes, across first; ``label`` says what it shows to those who cannot see it.
-    """
+    """Everything that is drawn; ``names`` are those of the axes, across first, ``label`` replaces the picture."""
 
     names: tuple[str, str]
     label: str
@@ -117,12 +113,11 @@ class Chart(Frame):
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The kinds of marks, those that are drawn last first."""
+        """Return the kinds of marks, those that are drawn last first."""
         return tuple(dict.fromkeys(mark.kind for mark in reversed(self.marks)))
 
 
-@dataclass(frozen=True)
-class _Seen:
+class _Seen(NamedTuple):
     point: Point
     kind: str
     figures: Figures
@@ -132,20 +127,12 @@ class _Seen:
         return self.figures.samples_per_s
 
     @property
-    def low(self) -> float:
-        return self.figures.samples_per_s_low
-
-    @property
-    def high(self) -> float:
-        return self.figures.samples_per_s_high
-
-    @property
     def peak(self) -> int:
         return self.figures.peaks.fit_bytes or 0
 
 
 def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -> Chart | None:
-    """Place everything; None where no trial has ended."""
+    """Draw samples/s against peak memory; None where no trial has ended."""
     seen = sorted(_seen(report), key=lambda one: (one.kind in ("winner", "best", "baseline", "finalist"), one.rate))
     failed = [point for point in report.points if point.outcome == "out_of_memory"]
     if not seen and not failed:
@@ -155,7 +142,7 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
     largest = max([one.peak for one in seen] + needed)
     is_near = limit is not None and limit <= _NEAR * largest
     most = 1.06 * max(largest, limit if limit is not None and is_near else 0, 1)
-    lowest, highest = _span([value for one in seen for value in (one.low, one.high)])
+    lowest, highest = _span([one.figures for one in seen])
     frame = _frame(width, height, below=_FAILED if failed else 0.0)
     x, y = partial(frame.x, most=most), partial(frame.y, low=lowest, high=highest)
     marks = []
@@ -163,10 +150,11 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
         at = x(one.peak)
         is_left = at > frame.left + 0.72 * (frame.right - frame.left)
         label = {"winner": "winner", "best": "best so far", "baseline": f"your {report.target}"}.get(one.kind, "")
-        marks.append(
-            Mark(one.kind, at, y(one.rate), y(one.high), y(one.low), _title(one, report.target), label, is_left)
-        )
+        what = f"your {report.target} as it is" if one.point.is_baseline else cut_names(one.point.configuration)
+        title = f"Trial {one.point.number}, {what}: {format_figures(one.figures)}"
+        marks.append(Mark(one.kind, at, *_heights(one.figures, y), title, label, is_left))
     front = sorted((one for one in seen if one.point.on_front), key=lambda one: (one.peak, one.rate))
+    stairs = _stairs([(x(one.peak), y(one.rate)) for one in front])
     step = 2 if width < 600 else 1
     return Chart(
         **vars(frame),
@@ -174,7 +162,7 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
         label="Samples per second against peak memory, one mark per trial",
         across=tuple(Tick(x(value), format_bytes(value) if value else "0") for value in size_ticks(most, 7)[::step]),
         upward=tuple(Tick(y(value), format_tick(value)) for value in round_ticks(lowest, highest, 6)),
-        lines=_lines("front", _stairs([(x(one.peak), y(one.rate)) for one in front])),
+        lines=(Line("front", stairs),) if stairs else (),
         marks=_apart(marks),
         failures=tuple(
             Failure(x(size), f"Trial {point.number}, {cut_names(point.configuration)}: out of memory")
@@ -186,7 +174,7 @@ def draw_chart(report: Report, *, width: float = 920.0, height: float = 430.0) -
 
 
 def _apart(marks: Sequence[Mark]) -> tuple[Mark, ...]:
-    """The marks, the labels of the two that have one so far apart that both can be read."""
+    """Move the labels of the two marks that have one so far apart that both can be read."""
     labelled = sorted((mark for mark in marks if mark.label), key=lambda mark: mark.y)
     if len(labelled) < 2 or abs(labelled[0].x - labelled[1].x) > _LABEL_WIDTH:
         return tuple(marks)
@@ -196,7 +184,7 @@ def _apart(marks: Sequence[Mark]) -> tuple[Mark, ...]:
 
 
 def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0) -> Chart | None:
-    """The fastest trial that fits at each batch size, with plans and without; None below three sizes."""
+    """Draw the fastest trial that fits at each batch size, with plans and without; None below three sizes."""
     fastest: dict[tuple[str, int], Point] = {}
     for point in report.points:
         if point.batch_size is None or point.samples_per_s is None or not point.may_win:
@@ -209,7 +197,7 @@ def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0)
     if len(sizes) < _LEAST_BATCHES:
         return None
     seen = {place: point.figures for place, point in fastest.items() if point.figures is not None}
-    lowest, highest = _span([rate for one in seen.values() for rate in (one.samples_per_s_low, one.samples_per_s_high)])
+    lowest, highest = _span(seen.values())
     frame, most = _frame(width, height), 1.06 * sizes[-1]
     x, y = partial(frame.x, most=most), partial(frame.y, low=lowest, high=highest)
     marks: list[Mark] = []
@@ -219,11 +207,10 @@ def draw_batches(report: Report, *, width: float = 460.0, height: float = 340.0)
         for size in (one for one in sizes if (kind, one) in seen):
             point, one = fastest[kind, size], seen[kind, size]
             title = f"Trial {point.number}, {cut_names(point.configuration)}: {format_speed(one.samples_per_s)}"
-            across, up = x(size), y(one.samples_per_s)
-            whole = f"{title}, measured once"
-            marks.append(Mark(kind, across, up, y(one.samples_per_s_high), y(one.samples_per_s_low), whole))
-            corners.append(f"{across:g} {up:g}")
-        lines += _lines(kind, f"M{'L'.join(corners)}" if len(corners) > 1 else "")
+            marks.append(Mark(kind, x(size), *_heights(one, y), f"{title}, measured once"))
+            corners.append(f"{marks[-1].x:g} {marks[-1].y:g}")
+        if len(corners) > 1:
+            lines.append(Line(kind, f"M{'L'.join(corners)}"))
     return Chart(
         **vars(frame),
         names=("batch size", "samples per second"),
@@ -239,12 +226,8 @@ def _frame(width: float, height: float, *, below: float = 0.0) -> Frame:
     return Frame(width, height, _LEFT, width - _RIGHT, _TOP, height - _BOTTOM - below)
 
 
-def _lines(kind: str, path: str) -> tuple[Line, ...]:
-    return (Line(kind, path),) if path else ()
-
-
 def round_ticks(low: float, high: float, count: int) -> list[float]:
-    """About so many round numbers from low to high: multiples of 1, 2 or 5 times a power of ten."""
+    """Return about so many round numbers from low to high: multiples of 1, 2 or 5 times a power of ten."""
     raw = (high - low) / max(1, count - 1)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1.0, 2.0, 5.0, 10.0) if factor * power >= raw)
@@ -253,7 +236,7 @@ def round_ticks(low: float, high: float, count: int) -> list[float]:
 
 
 def format_tick(value: float) -> str:
-    """A number at an axis."""
+    """Write a number at an axis."""
     return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.3g}"
 
 
@@ -276,32 +259,26 @@ def _seen(report: Report) -> Iterator[_Seen]:
         yield _Seen(point, kind, setting or figures)
 
 
-def _title(one: _Seen, target: Target) -> str:
-    what = f"your {target} as it is" if one.point.is_baseline else cut_names(one.point.configuration)
-    return f"Trial {one.point.number}, {what}: {format_figures(one.figures)}"
+def _heights(figures: Figures, y: Callable[[float], float]) -> tuple[float, float, float]:
+    return y(figures.samples_per_s), y(figures.samples_per_s_high), y(figures.samples_per_s_low)
 
 
-def _span(rates: Sequence[float]) -> tuple[float, float]:
-    low, high = min(rates, default=0.0), max(rates, default=1.0)
+def _span(shown: Collection[Figures]) -> tuple[float, float]:
+    low = min((one.samples_per_s_low for one in shown), default=0.0)
+    high = max((one.samples_per_s_high for one in shown), default=1.0)
     margin = 0.12 * (high - low or high or 1.0)
     return max(0.0, low - margin), high + margin
 
 
 def size_ticks(most: float, count: int) -> list[float]:
-    """About so many round sizes in bytes, from nothing to the most."""
-    unit = _unit(most)
+    """Return about so many round sizes in bytes, from nothing to the most."""
+    unit = 1 << 30 if most > 2 << 30 else 1 << 20 if most > 2 << 20 else 1 << 10
     return [value * unit for value in round_ticks(0.0, most / unit, count)]
 
 
-def _unit(most: float) -> int:
-    return 1 << 30 if most > 2 << 30 else 1 << 20 if most > 2 << 20 else 1 << 10
-
-
 def _stairs(corners: Sequence[tuple[float, float]]) -> str:
-    """The path of the front from the least memory on: each amount of it buys what the best point up to it has.
-
-    Points measured again in rounds may lie below another one by now, and are passed over. Up is less, as on a page.
-    """
+    """Draw the front from the least memory on, by the best point up to each; up is less, as on a page."""
+    # Points measured again in rounds may lie below another one by now.
     rising: list[tuple[float, float]] = []
     for across, up in corners:
         if not rising or up < rising[-1][1]:

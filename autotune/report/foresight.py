@@ -29,10 +29,7 @@ def foreseen_of(record: StudyRecord) -> dict[str, int]:
     setting, and what cannot be simulated.
     """
     facts, baseline = record.facts, record.baseline
-    if facts is None or baseline is None or baseline.measured is None:
-        return {}
-    own = baseline.measured.peaks.fit_bytes
-    if own is None:
+    if facts is None or baseline is None or baseline.peak_bytes is None:
         return {}
     try:
         predictor = Predictor(facts)
@@ -46,14 +43,14 @@ def foreseen_of(record: StudyRecord) -> dict[str, int]:
             continue
         with suppress(PredictionError):
             predicted = predictor.predict(as_simulated(facts, configuration))
-            found[configuration.key] = own + predicted.peak_bytes - unit
+            found[configuration.key] = baseline.peak_bytes + predicted.peak_bytes - unit
     return found
 
 
 def steps_of(
     record: StudyRecord, baseline: Configuration | None, winner: Configuration | None
 ) -> tuple[StepMemory, ...]:
-    """The memory over a step of the script as it is and, where it is another one, of the answer."""
+    """Simulate the memory over a step of the script as it is and, where it is another one, of the answer."""
     if record.facts is None or baseline is None:
         return ()
     try:
@@ -62,10 +59,8 @@ def steps_of(
     except PredictionError:
         return ()
     if winner is not None and winner.key != baseline.key:
-        try:
+        with suppress(PredictionError):  # its plans may be of another engine than the graphs
             steps.append(_step("this setting", record, predictor, winner))
-        except PredictionError:
-            pass  # its plans may be of another engine than the graphs
     return tuple(steps)
 
 
@@ -96,10 +91,7 @@ def _step(name: str, record: StudyRecord, predictor: Predictor, configuration: C
 
 
 def as_simulated(facts: Facts, configuration: Configuration) -> Configuration:
-    """The same under the engine whose graphs there are, which runs a script without plans as it is.
-
-    PredictionError where that is not so: it runs under another engine, or makes choices that change what it holds.
-    """
+    """Return the setting under the engine whose graphs there are; PredictionError where it holds other things there."""
     engine = facts.calibration.engine if facts.calibration else "aot"
     if configuration.engine not in ("eager", engine) or configuration.choices:
         raise PredictionError(f"{configuration} holds other things than the script's graphs under engine {engine}")
@@ -107,14 +99,14 @@ def as_simulated(facts: Facts, configuration: Configuration) -> Configuration:
 
 
 def _fewer(moments: Sequence[Moment]) -> list[Moment]:
-    """Of each stretch of a step the highest moment, so that no peak is lost."""
+    """Take of each stretch of a step the highest moment, so that no peak is lost."""
     count = min(len(moments), _MOST_MOMENTS)
     edges = [len(moments) * number // count for number in range(count + 1)]
     return [max(moments[low:high], key=lambda one: one.level) for low, high in itertools.pairwise(edges)]
 
 
 def _groups(number: int) -> list[range]:
-    """Neighbouring blocks together where there are too many to be told apart."""
+    """Put neighbouring blocks together where there are too many to be told apart."""
     count = min(number, _MOST_BLOCKS)
     edges = [number * one // count for one in range(count + 1)] if count else [0]
     return [range(low, high) for low, high in itertools.pairwise(edges)]

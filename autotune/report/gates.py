@@ -16,7 +16,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 80.0, 20.0, 40.0, 58.0
 
 
 def gate_table(gates: Iterable[PastGate]) -> Table:
-    """Earlier answers, the newest last."""
+    """Tabulate earlier answers, the newest last."""
     columns = ("when", "answer", "speed", "change", "peak", "change", "rounds", "script", "on")
     return Table(columns, tuple(map(_row, gates)), numeric=frozenset({2, 4, 6}))
 
@@ -45,7 +45,7 @@ def _change(gauge: Gauge | None) -> str:
 
 
 def draw_gates(gates: Sequence[PastGate], *, width: float = 920.0, height: float = 260.0) -> Chart | None:
-    """Return how the samples per second of a setting changed from gate to gate; None where no gate measured them."""
+    """Draw how the samples per second of a setting changed from gate to gate; None where no gate measured them."""
     seen = [(past, speed) for past in gates if (speed := past.gauge("speed")) is not None]
     if not seen:
         return None

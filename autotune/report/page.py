@@ -1,8 +1,7 @@
 """The report as one self-contained page: the templates of ``dashboards/``, filled in.
 
-Everything on it is plain HTML and inline SVG made here, so it reads without JavaScript. The templates escape whatever
-comes from the study, and what that should miss is stopped by the page's policy: it allows its one script by its hash,
-no others, and no network.
+All of it is plain HTML and inline SVG, so it reads without JavaScript. The templates escape whatever comes from the
+study. The page's policy stops what that should miss: it allows one script by its hash, and no network.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from ..records.words import cut_names
 from . import answer, sentences, tables
 from .area import draw_steps
 from .chart import draw_batches, draw_chart
-from .record import Report, ReportedSetting, winner_word
+from .record import Point, Report, ReportedSetting, winner_word
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -33,7 +32,7 @@ _FOLDERS = (_PACKAGE / "dashboards", _PACKAGE.parent / "dashboards")
 
 
 def folder_of(name: str) -> Path:
-    """The folder that has this file of ``dashboards/``."""
+    """Return the folder that has this file of ``dashboards/``."""
     folder = next((folder for folder in _FOLDERS if (folder / name).is_file()), None)
     assert folder is not None, f"{name} is not in {_FOLDERS}: the wheel was built without dashboards/"
     return folder
@@ -45,7 +44,7 @@ def read_asset(name: str) -> str:
 
 
 def render_html(report: Report) -> str:
-    """The page of a report."""
+    """Return the page of a report."""
     script = read_asset("report.js")
     values = page_values(report)
     page = templates().get_template("report.html")
@@ -104,7 +103,7 @@ def page_values(report: Report) -> dict[str, Any]:
 
 @cache
 def templates() -> Environment:
-    """All templates of ``dashboards/``, which escape what they show."""
+    """Return all templates of ``dashboards/``, which escape what they show."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     found = Environment(
@@ -129,7 +128,7 @@ def templates() -> Environment:
 
 
 def _policy(script: str) -> str:
-    """The Content-Security-Policy: this script, styles of the page itself, nothing from anywhere else."""
+    """Return the Content-Security-Policy: this script, styles of the page itself, nothing from anywhere else."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return (
         f"default-src 'none'; script-src 'sha256-{digest}'; style-src 'unsafe-inline'; base-uri 'none'; "
@@ -138,13 +137,13 @@ def _policy(script: str) -> str:
 
 
 def _embedded(report: Report) -> str:
-    """JSON that cannot end its script element, whatever strings are in it; ASCII, so no separators of lines either."""
+    """Write JSON that cannot end its script element; ASCII, so no separators of lines either."""
     data = json.dumps(to_json(report), ensure_ascii=True, separators=(",", ":"))
     return data.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
 
 
 def _shown(report: Report) -> list[tuple[str, str, ReportedSetting]]:
-    """The settings that are compared at the top, with the class that they are drawn in."""
+    """Return the settings that are compared at the top, with the class that they are drawn in."""
     winner, baseline = report.winner, report.baseline
     is_same = winner is not None and baseline is not None and winner.configuration == baseline.configuration
     shown = [] if winner is None or is_same else [("This setting", winner_word(report).split()[0], winner)]
@@ -152,43 +151,33 @@ def _shown(report: Report) -> list[tuple[str, str, ReportedSetting]]:
 
 
 def _compared(report: Report) -> float:
-    """Return how many times as fast the answer is, by the rounds of the final where there are some.
-
-    0.0 where nothing tells, where the answer is not confirmed, or where the script does not fit: nobody can choose it.
-    """
-    if report.verdict is None or not report.verdict.is_confirmed or report.verdict.answer == "baseline_does_not_fit":
+    """Return how many times as fast a confirmed answer is, by the rounds if there are some; else 0.0."""
+    verdict, winner, own = report.verdict, report.winner, report.baseline
+    # Where the script does not fit, nobody can choose it.
+    if verdict is None or not verdict.is_confirmed or verdict.answer == "baseline_does_not_fit":
         return 0.0
-    if report.winner is None or report.baseline is None or report.winner.text == report.baseline.text:
+    if winner is None or own is None or winner.text == own.text or not own.samples_per_s:
         return 0.0
-    own = report.baseline.samples_per_s
-    if not own:
-        return 0.0  # samples that could not be counted
-    of_rounds = next((one.speedup for one in report.finalists if one.text == report.winner.text), 0.0)
-    return of_rounds or report.winner.samples_per_s / own
+    of_rounds = next((one.speedup for one in report.finalists if one.text == winner.text), 0.0)
+    return of_rounds or winner.samples_per_s / own.samples_per_s
 
 
 def _lighter(report: Report) -> float:
-    """Return how many times the script's memory the answer takes, by the rounds.
-
-    0.0 where ``_compared`` is, where less memory was not asked for, or where there were no rounds.
-    """
+    """Return how many times the script's memory the answer takes, by the rounds, where less was asked for; else 0.0."""
     if report.settings.objective.goal != "memory" or not _compared(report) or report.winner is None:
         return 0.0
     return next((one.peak_ratio for one in report.finalists if one.text == report.winner.text), 0.0)
 
 
 def _kinds(report: Report) -> list[str]:
-    """Of each trial how its row is drawn, and what the filter of the table knows it by."""
+    """Return of each trial how its row is drawn, and what the filter of the table knows it by."""
     is_sure = winner_word(report) == "winner"
-    return [
-        "winner"
-        if point.is_winner and is_sure
-        else "running"
-        if point.outcome == "running"
-        else "failed"
-        if point.outcome != "measured"
-        else "fits"
-        if point.fits
-        else "over"
-        for point in report.points
-    ]
+
+    def kind(point: Point) -> str:
+        if point.is_winner and is_sure:
+            return "winner"
+        if point.outcome != "measured":
+            return "running" if point.outcome == "running" else "failed"
+        return "fits" if point.fits else "over"
+
+    return [kind(point) for point in report.points]

@@ -1,8 +1,7 @@
 """The record of a study that a report shows: frozen, versioned, and shared by terminal, page, trackers and ``--json``.
 
-Names, figures and sentences only: the folders of the machine that ran the study are left out, because a report is
-passed on. Every string in it prints (see ``records.printable``). Its JSON is ``records.to_json``'s, with the names of
-the fields as they are here.
+A report is passed on, so the folders of the machine that ran the study are left out. Every string in it prints (see
+``records.printable``).
 """
 
 from __future__ import annotations
@@ -38,10 +37,9 @@ REPORT_VERSION = 5
 
 @dataclass(frozen=True, kw_only=True)
 class DescribedScript:
-    """The facts that discovery alone knows of a script; before discovery has ended everything is None or empty.
+    """The facts that discovery alone knows of a script, see ``Facts``; before it has ended they are None or empty.
 
-    ``plans`` are the clusters that can be recomputed, ``outside`` the modules that no plan reaches. ``batch_size`` is
-    the script's own. The other fields are those of ``Facts``.
+    ``plans`` are the clusters that can be recomputed; ``batch_size`` is the script's own.
     """
 
     environment: Environment | None = None
@@ -80,8 +78,8 @@ class ReportedStudy:
 class ReportedAnswer:
     """The verdict. ``is_confirmed``: it was measured in rounds and proven, or is the script itself.
 
-    It rests on the ``num_measured`` runs of its ``rounds``, or of the ``trials`` where there were no rounds; other
-    programs kept the machine busy beside ``num_contended`` of them.
+    It rests on ``num_measured`` runs of its ``rounds``, or of the ``trials`` where there were none; other programs kept
+    the machine busy beside ``num_contended`` of them.
     """
 
     answer: AnswerKind
@@ -96,7 +94,7 @@ class ReportedAnswer:
 
     @property
     def sentences(self) -> str:
-        """The reason, and what else bears on it."""
+        """Return the reason, and what else bears on it."""
         return " ".join((self.reason, *self.remarks))
 
 
@@ -115,8 +113,8 @@ class ReportedSetting(Figures):
     """The script as it is, or the answer, with what was measured of it.
 
     ``text`` is the exact setting, ``recomputed`` says in words what it recomputes. ``accumulation`` is the number of
-    micro-batches that it takes, ``accumulation_for_same_global_batch`` the one that would leave the global batch as it
-    is, None where no whole number does.
+    micro-batches per step, ``accumulation_for_same_global_batch`` the one that would keep the script's global batch,
+    None where no whole number does.
     """
 
     configuration: Configuration
@@ -130,10 +128,10 @@ class ReportedSetting(Figures):
 
 @dataclass(frozen=True)
 class ReportedCompiled:
-    """The answer's setting in one run compiled, see ``records.CompiledRun``.
+    """The answer's setting in one run compiled, see ``records.CompiledRun``; ``words`` say the exact ``setting``.
 
-    ``setting`` is the exact one, ``words`` says it in words. ``outcome`` is ``measured`` or the kind of a failure,
-    ``cause`` that of the failure. ``gain`` is how many times as good as the answer it was, ``verdict.compiled_gain``.
+    ``outcome`` is ``measured`` or the kind of a failure, ``cause`` that of the failure. ``gain`` is that of
+    ``verdict.compiled_gain``.
     """
 
     choice: str
@@ -164,11 +162,11 @@ class Finalist(Comparison):
 class Point:
     """One trial.
 
-    ``outcome`` is ``measured``, the kind of a failure, or the trial's state before it has one. ``fits`` says whether it
-    may be the answer as far as memory goes, ``on_front`` whether no other trial was as fast with no more memory,
-    ``thrashed`` that the allocator did. ``figures`` is None where the trial was not measured. ``needed_bytes`` is None
-    where a failure did not tell, ``foreseen_bytes`` where discovery does not foresee the peak. ``conditions`` are those
-    of the GPU meanwhile. Times are seconds, and seconds since the epoch.
+    ``outcome`` is ``measured``, the kind of a failure, or the trial's state before it has one. ``fits``: it may be the
+    answer as far as memory goes. ``on_front``: no other trial was as fast with no more memory. ``figures`` is None
+    where the trial was not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes`` where discovery
+    does not foresee the peak. ``conditions`` are those of the GPU meanwhile. Times are seconds, and seconds since the
+    epoch.
     """
 
     number: int
@@ -214,11 +212,10 @@ class Point:
 class StepMemory:
     """The memory of a step of the script as it is, or of the answer, from its beginning to its end, in bytes.
 
-    ``parameters``, buffers among them, ``optimizer_state`` and ``rest`` are there all the time. ``rest`` is what the
-    measured peak has on top of what is simulated. The other fields have one value for each of as many moments.
-    ``blocks`` is what repeated blocks have handed to the backward, named by ``block_names``, ``outside`` the same of
-    what is in none. ``passing`` is what operators hold while they run. ``num_forward`` of the moments are before the
-    backward.
+    ``parameters``, buffers among them, ``optimizer_state`` and ``rest``, what the measured peak has on top of what is
+    simulated, are there all the time. The other fields have one value for each of as many moments, ``num_forward`` of
+    them before the backward. ``blocks`` is what repeated blocks have handed to the backward, ``outside`` the same of
+    what is in none. ``passing`` is held while operators run.
     """
 
     name: str
@@ -234,7 +231,7 @@ class StepMemory:
 
     @property
     def totals(self) -> tuple[int, ...]:
-        """All of it, moment by moment."""
+        """Return all of it, moment by moment."""
         always = self.parameters + self.optimizer_state + self.rest
         return tuple(
             always + sum(held) for held in zip(self.gradients, self.outside, self.passing, *self.blocks, strict=True)
@@ -252,10 +249,10 @@ class ModelPart:
     blocks, all operators of one kind by its name, or ``others``, which are too small for parts of their own. ``number``
     is how many parts it stands for, from the ``first`` to the ``last`` of the ``of`` ones of this name beside it.
 
-    The rest is for all of them together: ``kept_bytes`` they hand to the backward in the script as it is,
-    ``planned_bytes`` in the answer at the script's batch size (None without one). Of ``num_operators`` that make a
-    tensor of their own the backward runs ``num_recomputed`` again, in the answer where there is one. ``parts`` add up
-    to it; there are none of operators, of others, and of what keeps nothing.
+    All of these hand ``kept_bytes`` to the backward in the script as it is, and ``planned_bytes`` in the answer at the
+    script's batch size (None without one). Of ``num_operators`` that make a tensor of their own the backward runs
+    ``num_recomputed`` again. ``parts`` add up to the whole; there are none of operators, of others, and of what keeps
+    nothing.
     """
 
     kind: PartKind
@@ -273,10 +270,10 @@ class ModelPart:
 
 @dataclass(frozen=True)
 class ModelTree:
-    """The script's model by what its parts hand to the backward in a training call.
+    """The script's model by what its parts hand to the backward in a training call, at the script's ``batch_size``.
 
-    ``batch_size`` is the script's, at which the parts are. ``planned_bytes_at_own_batch`` is what the answer keeps in
-    all at its own; None where that cannot be told, or the script itself is the answer.
+    ``planned_bytes_at_own_batch`` is what the answer keeps in all at its own; None where that cannot be told, or the
+    script itself is the answer.
     """
 
     whole: ModelPart
@@ -289,9 +286,8 @@ class Report(DescribedScript):
     """A study at any stage of it; what is not known yet is None or empty.
 
     ``limit_bytes`` is what trials may use, ``target_bytes`` what the answer may, where that is less. ``settings`` are
-    what the study was asked for, without folders and arguments. ``steps`` is the memory over a step of the script and
-    of the answer, ``model`` what each part of the model keeps, where the script's graphs can be simulated. ``spent`` is
-    what the answer took. ``compiled`` is what compiling it came to, where that was tried though it was not allowed.
+    what the study was asked for, without folders and arguments. ``steps`` and ``model`` need a script whose graphs can
+    be simulated. ``compiled`` is what compiling the answer came to, where that was tried though it was not allowed.
     """
 
     version: int = REPORT_VERSION
@@ -314,9 +310,5 @@ class Report(DescribedScript):
 
 
 def winner_word(report: Report) -> str:
-    """Return the word for the answer's setting: ``winner``, or ``best so far`` while nothing confirmed it.
-
-    Where the baseline does not fit there is nothing to be better than. It is left to confirm that the setting was
-    measured again, and that it trains as the script does.
-    """
+    """Return the word for the answer's setting: ``winner``, or ``best so far`` while nothing confirmed it."""
     return "winner" if report.verdict is None or report.verdict.is_confirmed else "best so far"

@@ -26,7 +26,7 @@ _BEFORE: dict[MemoryPhase, str] = {
 
 
 def model_sentences(report: Report) -> tuple[str, ...]:
-    """Return what the tree of the model counts, and what it does not; empty where there is no tree."""
+    """Say what the tree of the model counts, and what it does not; empty where there is no tree."""
     model = report.model
     if model is None:
         return ()
@@ -45,7 +45,7 @@ def model_sentences(report: Report) -> tuple[str, ...]:
 
 
 def part_words(part: ModelPart) -> str:
-    """Return what a part of the model is called: ``Block 1 to 4``, ``Block x 12``, ``gelu``, ``3 smaller ones``."""
+    """Name a part of the model: ``Block 1 to 4``, ``Block x 12``, ``gelu``, ``3 smaller ones``."""
     if part.kind == "outside":
         return "outside of blocks"
     if part.kind == "others":
@@ -64,7 +64,7 @@ def part_words(part: ModelPart) -> str:
 
 
 def rerun_words(part: ModelPart) -> str:
-    """Return how much of a part the backward runs again."""
+    """Say how much of a part the backward runs again."""
     if not part.num_recomputed:
         return "nothing"
     if part.num_operators == 1:
@@ -75,7 +75,7 @@ def rerun_words(part: ModelPart) -> str:
 
 
 def batch_sentences(report: Report) -> tuple[str, ...]:
-    """Return what the winner does to the global batch; empty where it leaves the batch size alone."""
+    """Say what the winner does to the global batch; empty where it leaves the batch size alone."""
     winner = report.winner
     if winner is None or report.target == "model":
         return ()
@@ -99,7 +99,7 @@ def peak_sentence(described: DescribedScript) -> str:
 def fit_sentence(
     fits: Sequence[Fit], *, limit_bytes: int, clusters: Iterable[ClusterFacts] = (), target: Target = "script"
 ) -> str:
-    """Return what is likely to fit, in one sentence, or what is likeliest to; ``clusters`` can be recomputed."""
+    """Say in one sentence what is likely to fit, or what is likeliest to; ``clusters`` can be recomputed."""
     limit, without = format_bytes(limit_bytes), " without plans" if target == "script" else ""
     if not fits:
         return f"Nothing but the {target} as it is can be tried, and that does not fit {limit}."
@@ -128,10 +128,7 @@ def fit_sentence(
 
 
 def calibration_sentence(described: DescribedScript) -> str:
-    """Say how far simulated memory is from measured memory, or why there is none to simulate.
-
-    Empty if it was not tried.
-    """
+    """Say how far simulated memory is from measured memory, or why there is none; empty if it was not tried."""
     calibration = described.calibration
     if calibration is None:
         return ""
@@ -148,7 +145,7 @@ def calibration_sentence(described: DescribedScript) -> str:
 
 
 def dimensions_sentence(described: DescribedScript) -> str:
-    """The values of the names in the formulas; of those that grow with the batch how much a sample brings."""
+    """Say the values of the names in the formulas, and how much a sample brings of those that grow with the batch."""
     shares = described.per_sample
     values = [
         f"{name} = {value:,}" + (f" (at most {shares[name]:.3g} a sample)" if name in shares else "")
@@ -161,10 +158,7 @@ def dimensions_sentence(described: DescribedScript) -> str:
 
 
 def undescribed_sentence(described: DescribedScript) -> str:
-    """Say what could not be described of a script that was measured, why, and what is left.
-
-    Empty if nothing is missing.
-    """
+    """Say what could not be described of a measured script, why, and what is left; empty if nothing is missing."""
     failure = described.undescribed
     if failure is None or isinstance(failure, Measured):
         return ""
@@ -180,7 +174,7 @@ def undescribed_sentence(described: DescribedScript) -> str:
 
 
 def spent_sentence(report: Report) -> str:
-    """Return how long the answer took, and what most of it went into; empty where that was not stored."""
+    """Say how long the answer took, and what most of it went into; empty where that was not stored."""
     spent = report.spent
     if spent is None or not spent.total_s:
         return ""

@@ -20,7 +20,6 @@ from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
 
 Rows = tuple[tuple[str, str], ...]
 
-
 # The states of a trial without an outcome.
 _STATES = {"running": "running", "finished": "no result"}
 
@@ -35,14 +34,14 @@ class Table:
 
 
 def recomputed_in(described: ReportedSetting) -> tuple[str, ...]:
-    """The level, where there is one, and the plans of the report's ``baseline`` or ``winner``, as strings."""
+    """Return the level, where there is one, and the plans of the report's ``baseline`` or ``winner``."""
     configuration = described.configuration
     level = (f"level {configuration.level}",) if configuration.level else ()
     return (*level, *map(str, configuration.plans))
 
 
 def environment_rows(described: DescribedScript) -> Rows:
-    """Return what the study ran on."""
+    """Tabulate what the study ran on."""
     environment = described.environment
     if environment is None:
         return ()
@@ -65,7 +64,7 @@ def environment_rows(described: DescribedScript) -> Rows:
 
 
 def setting_rows(report: Report) -> Rows:
-    """Return what the study was asked for."""
+    """Tabulate what the study was asked for."""
     settings = report.settings
     sizes = settings.batch_sizes
     rows = [
@@ -83,7 +82,7 @@ def setting_rows(report: Report) -> Rows:
 
 
 def split_rows(described: DescribedScript) -> tuple[tuple[str, int], ...]:
-    """The memory of a training step as (what, bytes), largest first; empty where it was not seen."""
+    """Return the memory of a training step as (what, bytes), largest first; empty where it was not seen."""
     split = described.split
     if split is None:
         return ()
@@ -97,13 +96,13 @@ def rest_bytes(described: DescribedScript, peak_bytes: int | None) -> int:
 
 
 def rest_words(described: DescribedScript) -> str:
-    """Return what that is; where no engine looked at the activations, they are in it too."""
+    """Say what that is; where no engine looked at the activations, they are in it too."""
     is_told_apart = described.split is not None and described.split.activations is not None
     return f"{'' if is_told_apart else 'activations, '}Python, libraries, contexts, caches, operators at work"
 
 
 def matrix_table(matrix: Sequence[PhaseMemory]) -> Table:
-    """The memory at each phase of steps, without columns that are empty; a peak is the highest since the row before."""
+    """Tabulate the memory at each phase of steps, without columns that are empty; a peak is since the row before."""
     columns: dict[str, list[str]] = {
         "Rank": [str(row.rank) if any(other.rank for other in matrix) else "" for row in matrix],
         "Step": [str(row.step) for row in matrix],
@@ -119,14 +118,14 @@ def matrix_table(matrix: Sequence[PhaseMemory]) -> Table:
 
 
 def moment_table(described: DescribedScript) -> Table:
-    """The resident set of a model phase by phase, from before its session is made."""
+    """Tabulate the resident set of a model phase by phase, from before its session is made."""
     moments = () if described.inference is None else described.inference.moments
     rows = tuple((one.phase, format_bytes(one.peak), format_bytes(one.resident)) for one in moments)
     return Table(("Phase", "Peak", "Held at its end"), rows, frozenset({1, 2}))
 
 
 def operator_table(described: DescribedScript) -> Table:
-    """The kinds of operators of a model, the slowest first, as ONNX Runtime's profile has one run."""
+    """Tabulate the kinds of operators of a model, the slowest first, as ONNX Runtime's profile has one run."""
     operators = () if described.inference is None else described.inference.operators
     whole_s = sum(one.time_s for one in operators)
     rows = tuple(
@@ -143,20 +142,14 @@ def operator_table(described: DescribedScript) -> Table:
 
 
 def conversion_table(described: DescribedScript) -> Table:
-    """Tabulate the conversions of a model that were allowed and can be had.
-
-    A row has the bytes of the converted model's files, and how far its outputs are from the model's own.
-    """
+    """Tabulate the conversions of a model that were allowed and can be had: bytes of files, and errors of outputs."""
     found = () if described.inference is None else described.inference.conversions
     rows = tuple((one.name, format_bytes(one.bytes), format_share(one.error)) for one in found if one.error is not None)
     return Table(("Converted to", "Files", "Outputs off by up to"), rows, frozenset({1, 2}))
 
 
 def plan_table(described: DescribedScript) -> Table:
-    """The plans that discovery found, and the modules that no plan reaches, by bytes.
-
-    Savings do not add up: two plans may save the same tensors.
-    """
+    """Tabulate the plans that discovery found, and the modules that no plan reaches, by bytes, which do not add up."""
     rows = [
         (
             row.saving_bytes,
@@ -186,7 +179,7 @@ def plan_table(described: DescribedScript) -> Table:
 
 
 def fit_table(fits: Iterable[Fit], *, target: Target = "script") -> Table:
-    """The largest batch size at each depth of plans, with what is expected there, and how likely it is to fit."""
+    """Tabulate the largest batch size at each depth of plans, with what is expected there, and its chance to fit."""
     rows = tuple(
         (
             str(one.configuration.batch_size or "own"),
@@ -204,10 +197,7 @@ def fit_table(fits: Iterable[Fit], *, target: Target = "script") -> Table:
 
 
 def front_table(report: Report) -> Table:
-    """Tabulate the Pareto front of samples/s and memory, as measured once; baseline and winner are marked.
-
-    From least to most memory. Baseline and winner are in it wherever they lie.
-    """
+    """Tabulate the Pareto front of samples/s and memory, as measured once, with baseline and winner in any case."""
     measured = (point for point in report.points if point.peak_bytes is not None)
     shown = [point for point in measured if point.on_front or point.is_baseline or point.is_winner]
     rows = tuple(
@@ -251,42 +241,27 @@ def finalist_table(report: Report) -> Table:
 
 
 def spent_table(report: Report) -> Table:
-    """Return where the time went, a row for each stage; no rows where that was not stored."""
+    """Tabulate where the time went, a row for each stage; no rows where that was not stored."""
     spent = report.spent
     columns = ("Stage", "Time", "Runs", "Forked", "Start", "Compile", "Warm-up", "Measure", "Describe", "Rest")
     if spent is None:
         return Table(columns, ())
-    rows = [
-        (
-            one.stage,
-            format_duration(one.total_s),
-            str(one.runs),
-            str(one.forked or ""),
-            *(
-                format_duration(seconds) if seconds else ""
-                for seconds in (
-                    one.start_s,
-                    one.compile_s,
-                    one.warmup_s,
-                    one.measure_s,
-                    one.describe_s,
-                    one.rest_s,
-                )
-            ),
-        )
-        for one in spent.stages
-    ]
+    rows = []
+    for one in spent.stages:
+        parts_s = (one.start_s, one.compile_s, one.warmup_s, one.measure_s, one.describe_s, one.rest_s)
+        parts = (format_duration(seconds) if seconds else "" for seconds in parts_s)
+        rows.append((one.stage, format_duration(one.total_s), str(one.runs), str(one.forked or ""), *parts))
     rows.append(("between runs", format_duration(spent.between_s), *[""] * (len(columns) - 2)))
     return Table(columns, tuple(rows), frozenset(range(1, len(columns))))
 
 
 def _range(low: float | None, high: float | None) -> str:
-    """Between what the rounds leave a ratio; empty where they are too few to tell."""
+    """Write the interval of a ratio; empty where rounds are too few to tell."""
     return "" if low is None or high is None else f"{format_ratio(low)} to {format_ratio(high)}"
 
 
 def _shown(found: Found | None, better: str) -> str:
-    """Return what rounds show, in a word or two; empty where that is not looked at."""
+    """Say what rounds show, in a word or two; empty where that is not looked at."""
     words: dict[Found | None, str] = {
         "win": better,
         "no_better": f"not {better}",
@@ -299,7 +274,7 @@ def _shown(found: Found | None, better: str) -> str:
 
 
 def proof_table(proof: Proof) -> Table:
-    """Return what a proof compared: how many values of each kind, and how far they are apart."""
+    """Tabulate what a proof compared: how many values of each kind, and how far they are apart."""
     rows = []
     for group in GROUPS:
         compared = (proof.to_engine, proof.to_script, proof.engine_to_script, proof.exported)
@@ -354,7 +329,6 @@ def outcome_text(point: Point, report: Report) -> str:
 
 
 def _over(point: Point, report: Report) -> str:
-    """Return why a measured trial does not fit."""
     if point.peak_bytes is None:
         return "peak not measured"
     return f"over the {passed(point.peak_bytes, report.limit_bytes)}"

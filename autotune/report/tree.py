@@ -1,7 +1,6 @@
 """The script's model as a tree: what each of its parts keeps for the backward, and what the answer recomputes of it.
 
-All bytes are those of ``predict``'s simulation. The record of a study knows the repeated blocks by their class, and the
-operators by their kind. It knows no other modules, and none by the name that the script gives them.
+All bytes are simulated. A study knows the repeated blocks by their class, the operators by their kind, and no others.
 """
 
 from __future__ import annotations
@@ -22,15 +21,14 @@ from ..records.study import StudyRecord
 from .foresight import as_simulated
 from .record import ModelPart, ModelTree, PartKind
 
-# So many parts of one are rows of their own, the largest; the others are one row. That bounds the page, whatever the
-# model.
+# So many parts of one are rows of their own, the largest; the others are one row. That bounds the page.
 _MOST = 12
 # torch numbers the nodes of one kind: `addmm`, `addmm_1`, ...
 _NUMBER = re.compile(r"_\d+$")
 
 
 def model_tree(record: StudyRecord, baseline: Configuration | None, winner: Configuration | None) -> ModelTree | None:
-    """Give the tree; None where the script's graphs cannot be simulated.
+    """Return the tree; None where the script's graphs cannot be simulated.
 
     The answer is simulated at the script's own batch size, so that a part differs in what is recomputed of it alone.
     """
@@ -55,10 +53,7 @@ def model_tree(record: StudyRecord, baseline: Configuration | None, winner: Conf
 def _planned(
     facts: Facts, predictor: Predictor, baseline: Configuration, winner: Configuration | None
 ) -> tuple[list[Kept] | None, int | None]:
-    """Return what the answer keeps at the script's batch size, and in all at its own.
-
-    None where that cannot be told.
-    """
+    """Return what the answer keeps at the script's batch size, and in all at its own; None where nothing tells."""
     if winner is None or winner.key == baseline.key:
         return None, None
     try:
@@ -73,7 +68,7 @@ def _planned(
 
 
 def _graph(graph: ActivationGraph, kept: Kept, planned: Kept | None) -> ModelPart:
-    """One graph as a part: its outermost blocks, and the operators outside of them."""
+    """Make a part of a graph: its outermost blocks, and the operators outside of them."""
     blocks = Blocks(graph)
     idle = {*graph.primals, *graph.tangents, *graph.constants, *graph.symbols, *graph.getitems}
     forward = {node for node in blocks.makers.values() if node <= graph.last_forward} - idle
@@ -104,7 +99,7 @@ def _graph(graph: ActivationGraph, kept: Kept, planned: Kept | None) -> ModelPar
 
 
 def _whole(kind: PartKind, name: str, *parts: Sequence[ModelPart]) -> ModelPart:
-    """Return what parts are together; where none of them is worth a row, it is not taken apart."""
+    """Put parts together, which are shown only where one of them is worth a row."""
     rows = [one for some in parts for one in _largest(some)]
     return _sum(kind, name, rows, shows_parts=any(one.kind != "others" for one in rows))
 
@@ -123,7 +118,7 @@ def _sum(kind: PartKind, name: str, parts: Sequence[ModelPart], *, shows_parts: 
 
 
 def _by_kind(operators: Iterable[ModelPart]) -> list[ModelPart]:
-    """Operators of one kind together, those that keep most first."""
+    """Put operators of one kind together, those that keep most first."""
     kinds: dict[str, list[ModelPart]] = {}
     for one in operators:
         kinds.setdefault(one.name, []).append(one)
@@ -132,7 +127,7 @@ def _by_kind(operators: Iterable[ModelPart]) -> list[ModelPart]:
 
 
 def _alike(parts: Iterable[ModelPart]) -> list[ModelPart]:
-    """Parts that do not differ in one row, in the order of the first of each, numbered among those of their name."""
+    """Put parts that do not differ in one row, numbered among those of their name."""
     of_names: Counter[str] = Counter()
     numbers: dict[ModelPart, list[int]] = {}
     for one in parts:
@@ -145,7 +140,6 @@ def _alike(parts: Iterable[ModelPart]) -> list[ModelPart]:
 
 
 def _times(part: ModelPart, number: int) -> ModelPart:
-    """So many of a part."""
     return dataclasses.replace(
         part,
         kept_bytes=number * part.kept_bytes,
@@ -157,7 +151,7 @@ def _times(part: ModelPart, number: int) -> ModelPart:
 
 
 def _largest(parts: Sequence[ModelPart]) -> list[ModelPart]:
-    """The parts that keep most, in their order, and a row for all others: also operators that keep nothing at all."""
+    """Return the parts that keep most, in their order, and a row for all others."""
     ranked = sorted((one for one in parts if one.kind != "operator" or _weight(one)), key=lambda one: -_weight(one))
     shown = set(map(id, ranked[:_MOST]))
     others = [one for one in parts if id(one) not in shown]
