@@ -18,48 +18,36 @@ class AuditedRegion:
     """Regions of one name in which something else than autograd decides what is kept.
 
     ``kind``: ``torch.utils.checkpoint`` with ``use_reentrant=False`` or ``True``, or saved-tensor hooks, such as those
-    of ``save_on_cpu``. The name is the class of these hooks, or the class of the module or the function that is
-    checkpointed. ``calls`` are those of one optimizer step; in ``calls_without_gradients`` of them nothing is saved
-    anyhow. ``offered_bytes`` is what autograd would have kept for them without the region, of which ``freed_bytes``
-    were gone as the backward began.
+    of ``save_on_cpu``. The name is the class of these hooks, or of the module that is checkpointed, or the function.
     """
 
     name: str
     kind: RegionKind
-    calls: int
-    calls_without_gradients: int = 0
-    offered_bytes: int = 0
-    freed_bytes: int = 0
+    calls: int  # of one optimizer step
+    calls_without_gradients: int = 0  # nothing is saved in them anyhow
+    offered_bytes: int = 0  # what autograd would have kept without the region
+    freed_bytes: int = 0  # what of that was gone as the backward began
 
 
 @dataclass(frozen=True)
 class Holder:
-    """Modules that keep something outside of every region: their path, ``*`` for an index, and their class.
+    """Modules that keep something outside of every region; without path and class for what no module keeps."""
 
-    Both are empty for what is kept outside of any module, as for a loss function, and for what enters checkpointed
-    regions (``enters_regions``). ``in_blocks``: they are parts of repeated blocks.
-    """
-
-    path: str
-    name: str
+    path: str  # with `*` for an index
+    name: str  # of the class
     saved_bytes: int
-    in_blocks: bool = False
-    enters_regions: bool = False
+    in_blocks: bool = False  # they are parts of repeated blocks
+    enters_regions: bool = False  # what enters checkpointed regions, without path and class
 
 
 @dataclass(frozen=True)
 class AuditedBlocks:
-    """The model's repeated blocks, ``number`` of them of the classes ``names``.
-
-    A step with each of them checkpointed would keep ``peak_bytes`` at most: what lies outside of them, what enters
-    each, and the whole of the largest one while it is computed again. They keep ``inside_bytes``, without what enters
-    them, if nothing is freed.
-    """
+    """The model's repeated blocks, ``number`` of them of the classes ``names``."""
 
     names: tuple[str, ...]
     number: int
-    peak_bytes: int
-    inside_bytes: int
+    peak_bytes: int  # with each checkpointed: what is outside, what enters each, and the whole of the largest
+    inside_bytes: int  # what they keep, without what enters them, if nothing is freed
 
 
 @dataclass(frozen=True)
@@ -67,21 +55,17 @@ class Counted:
     """The bytes that autograd keeps in a training step, and the seconds that the step takes.
 
     The bytes are those of storages on the device that is trained on, without parameters, buffers and the model's
-    inputs. ``kept_bytes`` are there as the backward begins. ``peak_bytes`` is the most at that moment and after each
-    region that was computed again. ``without_bytes`` would be kept without regions. ``elsewhere_bytes`` were kept on
-    another device. ``between_bytes`` of what is kept lie inside of repeated blocks, and in no region. ``step_s`` is the
-    mean of other steps than the counted one, ``recompute_s`` of it went into computing regions again, ``hooks_s`` into
-    packing and unpacking saved tensors.
+    inputs.
     """
 
-    kept_bytes: int
-    peak_bytes: int
-    without_bytes: int
-    elsewhere_bytes: int = 0
-    between_bytes: int = 0
-    step_s: float = 0.0
-    recompute_s: float = 0.0
-    hooks_s: float = 0.0
+    kept_bytes: int  # as the backward begins
+    peak_bytes: int  # the most at that moment, and after each region that was computed again
+    without_bytes: int  # without regions
+    elsewhere_bytes: int = 0  # on another device
+    between_bytes: int = 0  # of what is kept, inside of repeated blocks, and in no region
+    step_s: float = 0.0  # the mean of other steps than the counted one
+    recompute_s: float = 0.0  # of a step, for computing regions again
+    hooks_s: float = 0.0  # of a step, for packing and unpacking saved tensors
 
     @property
     def saving_bytes(self) -> int:
@@ -96,15 +80,12 @@ class Counted:
 
 @dataclass(frozen=True)
 class AuditedCompile:
-    """The number of ``graphs`` that ``torch.compile`` made, and of ``graph_breaks`` between them.
-
-    ``eager`` is the same step with compiling switched off; None where that was not seen, for the reason in ``reason``.
-    """
+    """The number of ``graphs`` that ``torch.compile`` made, and of ``graph_breaks`` between them."""
 
     graphs: int
     graph_breaks: int
-    eager: Counted | None = None
-    reason: str = ""
+    eager: Counted | None = None  # with compiling switched off; None where that was not seen
+    reason: str = ""  # why it was not seen
 
 
 @dataclass(frozen=True)
@@ -120,21 +101,20 @@ class IdleSetting:
 class Audit:
     """The observations of a few steps of the script as it stands.
 
-    ``counted`` is of the script as it is. ``regions``, ``holders``, ``blocks`` and ``idle`` are of a step without
-    ``torch.compile``, as graphs have no modules. ``peaks`` and ``split`` are of the whole step, as measured before.
-    ``notes`` tell what could not be seen.
+    ``regions``, ``holders``, ``blocks`` and ``idle`` are of a step without ``torch.compile``, as graphs have no
+    modules.
     """
 
-    counted: Counted
+    counted: Counted  # of the script as it is
     regions: tuple[AuditedRegion, ...] = ()
     holders: tuple[Holder, ...] = ()
     blocks: AuditedBlocks | None = None
     idle: tuple[IdleSetting, ...] = ()
     compiled: AuditedCompile | None = None
-    peaks: Peaks | None = None
-    split: MemorySplit | None = None
+    peaks: Peaks | None = None  # of the whole step, as measured before
+    split: MemorySplit | None = None  # of the whole step, as measured before
     device: str = "cpu"
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what could not be seen
 
     @property
     def eager(self) -> Counted:

@@ -29,31 +29,18 @@ class StackLine:
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(ABC):
-    """A choice that can be made; its subclasses are the kinds.
+    """A choice that can be made; its subclasses are the kinds."""
 
-    Attributes:
-        name: what ``run --allow`` takes.
-        does: what it is, in a line.
-        default: what happens without it, 0 or 1.
-        changes: what it changes in what is computed, beyond how that is rounded; empty for nothing.
-        excludes: names of choices that cannot be made together with it.
-        needs: the name of one without which, at 0, it cannot be made or changes nothing.
-        made_by: the class that makes it, ``module.Class`` of ``worker/choices``; empty where the engine does.
-        renames_clusters: graphs have other operators with it, which clusters are named by.
-        is_free: it changes nothing that is computed, so that it is tried without being asked for.
-        doubt: how far it may change speed and memory, as a share of how far any choice may.
-    """
-
-    name: str
-    does: str
-    default: int = 0
-    changes: str = ""
-    excludes: tuple[str, ...] = ()
-    needs: str = ""
-    made_by: ClassVar[str] = ""
-    renames_clusters: ClassVar[bool] = False
-    is_free: ClassVar[bool] = False
-    doubt: ClassVar[float] = 1.0
+    name: str  # what `run --allow` takes
+    does: str  # what it is, in a line
+    default: int = 0  # what happens without it, 0 or 1
+    changes: str = ""  # of what is computed, beyond rounding; empty for nothing
+    excludes: tuple[str, ...] = ()  # names of choices that cannot be made together with it
+    needs: str = ""  # a choice without which, at 0, it cannot be made or changes nothing
+    made_by: ClassVar[str] = ""  # `module.Class` of `worker/choices`; empty where the engine makes it
+    renames_clusters: ClassVar[bool] = False  # graphs have other operators with it, which clusters are named by
+    is_free: ClassVar[bool] = False  # it changes nothing that is computed, and is tried without being asked for
+    doubt: ClassVar[float] = 1.0  # how far it may change speed and memory, of how far any choice may
 
     def takes(self, value: str) -> bool:
         """Return whether this is one of its values, as written."""

@@ -17,57 +17,31 @@ Target = Literal["script", "model"]
 
 @dataclass(frozen=True, kw_only=True)
 class EngineProperties:
-    """An engine, as everything but the worker sees it.
+    """The properties of an engine, as everything but the worker sees it."""
 
-    Attributes:
-        does: what it is for, in a line.
-        title: what a bundle calls it.
-        in_verdict: what a verdict says behind a configuration's name.
-        switches: see ``SWITCHING_ENGINES``.
-        forks: its runs may come from a process that has imported torch already.
-        compiles: see ``COMPILING_ENGINES``.
-        fuses: it runs several operators as one, whose times by themselves are then an upper bound.
-        needs_compiler: on CPUs it takes a C++ compiler.
-        keeps_casts: code that is generated under it can keep the script's casts, and proofs have it do so.
-        layer: what it puts around the model, the first layer of the optimizer stack; empty where it is nothing.
-        later_layers: names of what else such a stack can have, in order, with why it is not in ours.
-        variables: to be set for the script to run under it without autotune.
-        by_hand: the lines that put it into a script without autotune.
-        by_hand_notes: what they need, and what to look at.
-        plain: see ``PLAIN_ENGINES``.
-        worker: the package that measures under it.
-        computes: what a proof compares.
-        target: what it runs.
-        needs: the packages that it takes in place of torch.
-        runs_take: the time of a run of one trial, as a multiple of that under an engine that generates no code.
-        start_timeout_s: how long a run may take until its first training step ends, unless somebody says otherwise.
-        trial_timeout_s: how long each trial may take from then on; later steps may have to compile again.
-        levels: those that a search tries; above 0 the engine itself chooses what it recomputes, and there are no plans.
-    """
-
-    does: str
-    title: str
-    in_verdict: str = ""
-    switches: bool = False
-    forks: bool = True
-    compiles: bool = False
-    fuses: bool = False
-    needs_compiler: bool = False
-    keeps_casts: bool = True
-    layer: str = ""
-    later_layers: dict[str, str] = field(default_factory=dict)
-    variables: dict[str, str] = field(default_factory=dict)
-    by_hand: tuple[str, ...] = ()
-    by_hand_notes: tuple[str, ...] = ()
-    runs_take: float = 1.0
-    start_timeout_s: float = 300.0
-    trial_timeout_s: float = 120.0
-    levels: tuple[int, ...] = (0,)
-    plain: bool = False
-    worker: Literal["worker", "inference"] = "worker"
-    computes: Literal["gradients", "outputs"] = "gradients"
-    target: Target = "script"
-    needs: tuple[str, ...] = ()
+    does: str  # what it is for, in a line
+    title: str  # what a bundle calls it
+    in_verdict: str = ""  # what a verdict says behind a configuration's name
+    switches: bool = False  # see `SWITCHING_ENGINES`
+    forks: bool = True  # its runs may come from a process that has imported torch already
+    compiles: bool = False  # see `COMPILING_ENGINES`
+    fuses: bool = False  # several operators run as one; their times by themselves are an upper bound
+    needs_compiler: bool = False  # on CPUs it takes a C++ compiler
+    keeps_casts: bool = True  # its generated code can keep the script's casts, as proofs have it do
+    layer: str = ""  # around the model, the first of the optimizer stack; empty for none
+    later_layers: dict[str, str] = field(default_factory=dict)  # others of such a stack, with why they are not in ours
+    variables: dict[str, str] = field(default_factory=dict)  # for the script to run under it without autotune
+    by_hand: tuple[str, ...] = ()  # the lines that put it into a script without autotune
+    by_hand_notes: tuple[str, ...] = ()  # what these need, and what to look at
+    runs_take: float = 1.0  # the time of a run, as a multiple of that under an engine without code generation
+    start_timeout_s: float = 300.0  # of a run until its first training step ends
+    trial_timeout_s: float = 120.0  # of each trial from then on; later steps may compile again
+    levels: tuple[int, ...] = (0,)  # those that a search tries; above 0 the engine itself chooses what it recomputes
+    plain: bool = False  # see `PLAIN_ENGINES`
+    worker: Literal["worker", "inference"] = "worker"  # the package that measures under it
+    computes: Literal["gradients", "outputs"] = "gradients"  # what a proof compares
+    target: Target = "script"  # what it runs
+    needs: tuple[str, ...] = ()  # packages in place of torch
 
     @property
     def least_gain(self) -> float:

@@ -44,20 +44,16 @@ class DeviceReading:
 
 @dataclass(frozen=True)
 class DeviceConditions:
-    """The ``readings`` of a GPU in the window of steps by which a trial is measured; of several GPUs the slowest's.
-
-    ``sm_clock_mhz`` and ``power_w`` are medians, None where the GPU does not tell them. ``limits`` are the shares of
-    the readings at which each limit held the clock down, ``throttled_share`` that of any limit in ``THROTTLING``.
-    """
+    """The readings of a GPU in the window of steps by which a trial is measured; of several GPUs the slowest's."""
 
     readings: int
-    sm_clock_mhz: float | None = None
+    sm_clock_mhz: float | None = None  # the median; None where the GPU does not tell it
     lowest_sm_clock_mhz: int | None = None
     highest_sm_clock_mhz: int | None = None
-    power_w: float | None = None
+    power_w: float | None = None  # the median; None where the GPU does not tell it
     highest_power_w: float | None = None
-    limits: dict[str, float] = field(default_factory=dict)
-    throttled_share: float = 0.0
+    limits: dict[str, float] = field(default_factory=dict)  # the shares of readings at which each held the clock down
+    throttled_share: float = 0.0  # of readings with any of `THROTTLING`
 
 
 def conditions_of(readings: Sequence[DeviceReading]) -> DeviceConditions | None:
@@ -102,25 +98,20 @@ _SAME_MEMORY = 0.02
 
 @dataclass(frozen=True)
 class Environment:
-    """The machine and the software of one run, as the training process saw them.
-
-    ``device_memory_bytes`` is the card's total memory, or on CPU the memory the process may use (the host's, or its
-    container's limit). ``variables`` are the environment variables that change speed or memory. A model that ran in
-    ONNX Runtime has an ``onnxruntime`` and no ``torch``.
-    """
+    """The machine and the software of one run, as the training process saw them."""
 
     device_kind: DeviceKind
     device_name: str
-    device_memory_bytes: int
+    device_memory_bytes: int  # of the card, or on CPU of the host or its container
     num_devices: int
     num_threads: int
     hostname: str
     platform: str
     python: str
-    torch: str
+    torch: str  # empty where a model ran in ONNX Runtime
     cuda: str | None = None
     driver: str | None = None
-    variables: dict[str, str] | None = None
+    variables: dict[str, str] | None = None  # those that change speed or memory
     onnxruntime: str = ""
 
     @property

@@ -21,36 +21,26 @@ from .outcome import Measured, Outcome
 
 @dataclass(frozen=True)
 class LocatedBlocks:
-    """The modules of a class that repeat in the model, as ``model.modules()`` numbers those of the class, from 0.
-
-    ``number`` is how many of the class there are; ``called`` are those that repeat, in the order of their first call in
-    training. ``has_statistics``: a norm with running statistics is inside. ``checkpoints``: the library that wrote the
-    class has a switch to recompute it (transformers' ``gradient_checkpointing_enable``).
-    """
+    """The modules of a class that repeat in the model, as ``model.modules()`` numbers those of the class, from 0."""
 
     class_name: str
-    number: int
-    called: tuple[int, ...]
-    has_statistics: bool = False
-    checkpoints: bool = False
+    number: int  # of modules of the class
+    called: tuple[int, ...]  # those that repeat, in the order of their first call in training
+    has_statistics: bool = False  # a norm with running statistics is inside
+    checkpoints: bool = False  # a switch of their library recomputes them (`gradient_checkpointing_enable`)
 
 
 @dataclass(frozen=True)
 class Located:
-    """A line of ``results.jsonl``: what a run in mode ``locate`` has seen in the script's first training step.
-
-    ``roots`` are the classes of the modules that the script calls. ``caches``: a module keeps keys and values for
-    generating text, which a block that is run again would add to once more. ``trainer_arguments`` are the fields of
-    transformers' ``TrainingArguments`` where the script trains by its ``Trainer``, None where it does not.
-    """
+    """A line of ``results.jsonl``: what a run in mode ``locate`` has seen in the script's first training step."""
 
     kind: ClassVar[str] = "located"
-    roots: tuple[str, ...]
+    roots: tuple[str, ...]  # the classes of the modules that the script calls
     blocks: tuple[LocatedBlocks, ...]
     process: int
     rank: int = 0
-    caches: bool = False
-    trainer_arguments: tuple[str, ...] | None = None
+    caches: bool = False  # a module keeps keys and values, which a block that is run again would add to once more
+    trainer_arguments: tuple[str, ...] | None = None  # fields of transformers' `TrainingArguments`
     transformers: str = ""
 
     def blocks_of(self, class_name: str) -> LocatedBlocks | None:
@@ -78,39 +68,28 @@ class Preload:
 
 @dataclass(frozen=True)
 class ClusterFacts:
-    """One row of the plan table: a cluster that can be recomputed.
-
-    ``saving_bytes`` is what strategy ``strategy`` on all ``frequency`` occurrences no longer stashes, at the batch size
-    of discovery; rows are not additive. ``saving_formula`` is the same as an expression of ``batch`` and the other
-    dimensions. ``recompute_time_s`` is the measured time of the recomputed operators in one training step.
-    ``calls_per_step`` above one: the graph serves several calls of a step. ``is_layer``: the cluster is a whole
-    repeated block, named by its class. ``is_indivisible``: the engine recomputes all of its occurrences or none. The
-    engine does not recompute the clusters that it ``excludes`` together with it.
-    """
+    """One row of the plan table: a cluster that can be recomputed."""
 
     cluster_id: str
     strategy: int
-    frequency: int
-    saving_bytes: int
-    saving_formula: str
-    recompute_time_s: float
-    calls_per_step: float = 1.0
-    is_layer: bool = False
-    is_indivisible: bool = False
-    excludes: tuple[str, ...] = ()
+    frequency: int  # of occurrences
+    saving_bytes: int  # of all occurrences, at the batch size of discovery; rows are not additive
+    saving_formula: str  # the same, as an expression of `batch` and the other dimensions
+    recompute_time_s: float  # measured, in one training step
+    calls_per_step: float = 1.0  # above one the graph serves several calls of a step
+    is_layer: bool = False  # a whole repeated block, named by its class
+    is_indivisible: bool = False  # the engine recomputes all of its occurrences or none
+    excludes: tuple[str, ...] = ()  # clusters that the engine does not recompute together with this one
     note: str = ""
 
 
 @dataclass(frozen=True)
 class OutsideFacts:
-    """Modules of a class, ``number`` of them, that ran outside of any graph: no plan reaches what they keep.
-
-    ``saved_bytes`` is what autograd keeps for them in one training call, at the batch size of discovery.
-    """
+    """Modules of a class, ``number`` of them, that ran outside of any graph: no plan reaches what they keep."""
 
     name: str
     number: int
-    saved_bytes: int
+    saved_bytes: int  # by autograd in one training call, at the batch size of discovery
 
 
 @dataclass(frozen=True)
@@ -140,11 +119,11 @@ class AccumulationControl:
 
     ``arguments``: the script's arguments hold ``{accumulation:4}``. ``transformers``, ``lightning``, ``accelerate``: it
     is set in the object of that library by which the script trains. ``none``: it cannot be set, for the reason in
-    ``reason``. ``steps`` is the script's own number, None where it is not known or no whole number.
+    ``reason``.
     """
 
     how: Literal["arguments", "transformers", "lightning", "accelerate", "none"]
-    steps: int | None = None
+    steps: int | None = None  # the script's own number; None where it is not known or no whole number
     reason: str = ""
 
     @property
@@ -167,14 +146,10 @@ class EpochFacts:
 
 @dataclass(frozen=True)
 class StepsFacts:
-    """The number of optimizer steps of the script at its own batch size, as far as discovery saw.
+    """The number of optimizer steps of the script at its own batch size, as far as discovery saw."""
 
-    ``in_pass`` counts those of one pass over its training data, by the length of its DataLoader. ``in_all`` counts all,
-    and is set where the script came to its own end.
-    """
-
-    in_pass: float | None = None
-    in_all: int | None = None
+    in_pass: float | None = None  # of one pass over the training data, by the length of its DataLoader
+    in_all: int | None = None  # where the script came to its own end
 
     def largest_batch(self, own: int) -> float:
         """Return the largest batch with an optimizer step in a pass, by the script's own size; infinity if unknown."""
@@ -183,17 +158,14 @@ class StepsFacts:
 
 @dataclass(frozen=True)
 class RootFacts:
-    """A root module: called by the script itself, in training mode, with gradients on.
-
-    ``wrapped_by`` are the classes that the script has put around it, outermost first: ``DistributedDataParallel``.
-    """
+    """A root module: called by the script itself, in training mode, with gradients on."""
 
     name: str
     num_parameters: int
     num_trainable: int
     num_graphs: int
     applied_by: str = ""
-    wrapped_by: tuple[str, ...] = ()
+    wrapped_by: tuple[str, ...] = ()  # classes of the script's wrappers, outermost first: `DistributedDataParallel`
 
 
 @dataclass(frozen=True)
@@ -225,27 +197,13 @@ class PrecisionFacts:
 
 @dataclass(frozen=True)
 class Facts:
-    """The record that discovery leaves: what can be planned, what a sample is, and where it was measured.
+    """The record that discovery leaves: what can be planned, what a sample is, and where it was measured."""
 
-    ``baseline`` is the script as it stands, at its own batch size; ``batch_size`` is the one that was observed, None
-    where no samples were seen. ``dimensions`` are the values of the formulas' symbols in discovery, ``per_sample``
-    those that grow with the batch without being it, such as a graph's nodes, with the most of them that a sample
-    brought. ``memory_matrix`` is the baseline's. ``graphs`` are the activation graphs in execution order, empty where
-    one of them cannot be simulated; ``traces`` are what a step ran of them, each unlike the others. ``calibration``
-    says where their figures hold. ``notes`` are said on screen: what could not be controlled, seen or counted.
-
-    ``fork_refusal`` is why no trial may be forked from one that has imported torch already, else empty; ``preload`` is
-    what else may be imported by then. ``compile_refusal`` is why Inductor cannot compile the script, as far as that
-    shows before. ``undescribed`` is what ended the description early, or forbids it; None where the script was
-    described. ``inference`` is of an ONNX model. ``files`` are the script's own, itself first, ``models`` are what its
-    roots are made of: a bundle remembers both.
-    """
-
-    baseline: Configuration
-    batch_size: int | None
+    baseline: Configuration  # the script as it stands, at its own batch size
+    batch_size: int | None  # as observed; None where no samples were seen
     batch_control: BatchControl
     clusters: tuple[ClusterFacts, ...]
-    dimensions: dict[str, int]
+    dimensions: dict[str, int]  # the values of the formulas' symbols in discovery
     split: MemorySplit | None
     roots: tuple[RootFacts, ...]
     optimizers: tuple[OptimizerFacts, ...]
@@ -253,23 +211,24 @@ class Facts:
     environment: Environment
     calls_per_step: float
     script_sha256: str
-    memory_matrix: tuple[PhaseMemory, ...] = ()
-    notes: tuple[str, ...] = ()
-    graphs: tuple[ActivationGraph, ...] = ()
-    calibration: Calibration | None = None
+    memory_matrix: tuple[PhaseMemory, ...] = ()  # the baseline's
+    notes: tuple[str, ...] = ()  # said on screen: what could not be controlled, seen or counted
+    graphs: tuple[ActivationGraph, ...] = ()  # in execution order; empty where one of them cannot be simulated
+    calibration: Calibration | None = None  # where the figures of graphs and traces hold
+    # Why no trial may be forked from one with torch imported, and why Inductor cannot compile; empty where they may.
     fork_refusal: str = "it was discovered before this was looked at"
     compile_refusal: str = "it was discovered before this was looked at"
-    preload: Preload = field(default_factory=Preload)
-    per_sample: dict[str, float] = field(default_factory=dict)
-    undescribed: Outcome | None = None
+    preload: Preload = field(default_factory=Preload)  # what else a forked trial may have imported
+    per_sample: dict[str, float] = field(default_factory=dict)  # of dimensions that grow with the batch, the most
+    undescribed: Outcome | None = None  # what ended the description early, or forbids it
     accumulation_control: AccumulationControl = AccumulationControl("none", reason="it was not looked at in discovery")
-    epoch: EpochFacts | None = None
+    epoch: EpochFacts | None = None  # None where no DataLoader says how long one is
     steps: StepsFacts = StepsFacts()
-    outside: tuple[OutsideFacts, ...] = ()
-    traces: tuple[StepTrace, ...] = ()
-    inference: InferenceFacts | None = None
-    files: tuple[SourceFile, ...] = ()
-    models: tuple[ModelPrint, ...] = ()
+    outside: tuple[OutsideFacts, ...] = ()  # modules that no plan reaches
+    traces: tuple[StepTrace, ...] = ()  # what a step ran of the graphs, each unlike the others
+    inference: InferenceFacts | None = None  # of an ONNX model
+    files: tuple[SourceFile, ...] = ()  # the script's own, itself first
+    models: tuple[ModelPrint, ...] = ()  # what its roots are made of
 
     @property
     def knows_plans(self) -> bool:

@@ -62,16 +62,13 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class ModelPrint:
-    """The composition of a root module, with the number of modules of each class.
-
-    ``structure`` hashes the names and classes of all modules, and the names, shapes and types of all parameters.
-    """
+    """The composition of a root module, with the number of modules of each class."""
 
     name: str
     num_parameters: int
     num_trainable: int
     modules: dict[str, int]
-    structure: str
+    structure: str  # a hash of names and classes of modules, and names, shapes and types of parameters
 
 
 @dataclass(frozen=True)

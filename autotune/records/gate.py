@@ -39,19 +39,16 @@ class Reading:
 class GraphReading:
     """The memory of a step of a setting, told from the script's graphs alone, in bytes at ``batch_size``.
 
-    ``step_bytes`` of the ``peak_bytes`` are on top of what is there between steps. ``stashes`` are the bytes that all
-    occurrences of a cluster keep from forward to backward, of those that the setting does not recompute; clusters
-    overlap. Operators hold other things under another torch, on another device or with other threads. ``num_threads``
-    is 0 where threads do not matter.
+    Operators hold other things under another torch, on another device or with other threads.
     """
 
     batch_size: int | None
     peak_bytes: int
-    step_bytes: int
-    stashes: dict[str, int]
+    step_bytes: int  # of the peak, on top of what is there between steps
+    stashes: dict[str, int]  # kept from forward to backward, by cluster that is not recomputed; clusters overlap
     torch: str
     device_name: str
-    num_threads: int
+    num_threads: int  # 0 where threads do not matter
 
     @property
     def lasting_bytes(self) -> int:
@@ -61,62 +58,49 @@ class GraphReading:
 
 @dataclass(frozen=True)
 class GateBaseline:
-    """The earlier figures of a setting that a gate compares with, to be kept in git.
-
-    ``setting`` and ``script``, the script as it stands, were measured in the same rounds. ``configuration`` is the
-    setting's key: figures of another configuration are no measure of it. ``script`` is None where it was not measured,
-    ``graph`` where the script's graphs could not be simulated.
-    """
+    """The earlier figures of a setting that a gate compares with, to be kept in git."""
 
     version: int
     autotune: str
     taken_on: str
-    configuration: str
+    configuration: str  # the setting's key: figures of another configuration are no measure of it
     script_name: str
     script_sha256: str
     environment: Environment
     setting: Reading
-    script: Reading | None = None
-    arguments: tuple[str, ...] = ()
-    graph: GraphReading | None = None
+    script: Reading | None = None  # as it stands, in the same rounds; None where it was not measured
+    arguments: tuple[str, ...] = ()  # the script's
+    graph: GraphReading | None = None  # None where the script's graphs could not be simulated
 
 
 @dataclass(frozen=True)
 class Gauge:
-    """A figure of the gate: ``speed`` in samples/s, or ``memory``, the peak in bytes.
-
-    ``before`` and ``now`` are geometric means of the rounds. ``change`` is their ratio, ``low`` and ``high`` its
-    confidence interval (None where too few rounds tell), ``allowed`` the largest loss that passes, as a share.
-    """
+    """A figure of the gate: ``speed`` in samples/s, or ``memory``, the peak in bytes."""
 
     name: Literal["speed", "memory"]
-    before: float
+    before: float  # the geometric mean of rounds, as is `now`
     now: float
-    change: float
-    low: float | None
+    change: float  # now as a ratio of before
+    low: float | None  # of the confidence interval of `change`; None where too few rounds tell
     high: float | None
-    allowed: float
+    allowed: float  # the largest loss that passes, as a share
     found: GaugeFound
 
 
 @dataclass(frozen=True)
 class Gate:
-    """The answer of a gate in sentences, of which the first stands by itself, and what it rests on.
-
-    ``differs`` names what is not as it was when the baseline was taken: device, versions, script. ``graph`` is what was
-    simulated of the setting where nothing was to be measured.
-    """
+    """The answer of a gate in sentences, of which the first stands by itself, and what it rests on."""
 
     answer: GateAnswer
     sentences: tuple[str, ...]
     reference: Reference
     rounds: int
     gauges: tuple[Gauge, ...] = ()
-    differs: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()  # from when the baseline was taken: device, versions, script
     environment: Environment | None = None
     reading: Reading | None = None
     script_reading: Reading | None = None
-    graph: GraphReading | None = None
+    graph: GraphReading | None = None  # simulated of the setting where nothing was to be measured
 
     @property
     def reason(self) -> str:

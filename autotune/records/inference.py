@@ -44,14 +44,11 @@ class LargeTensor:
 
 @dataclass(frozen=True)
 class Converted:
-    """A converted model: the bytes of its files, the error of its outputs, and why it cannot be had, else empty.
-
-    ``error`` is the largest difference from an output of the model itself, in units of that output's largest value.
-    """
+    """A converted model: the bytes of its files, the error of its outputs, and why it cannot be had, else empty."""
 
     name: Conversion
     bytes: int = 0
-    error: float | None = None
+    error: float | None = None  # the largest difference from the model's own, in units of that output's largest value
     refusal: str = ""
 
 
@@ -66,16 +63,11 @@ class Idle:
 
 @dataclass(frozen=True)
 class InferenceFacts:
-    """Facts of the model as it is, under ONNX Runtime's defaults.
-
-    ``operators`` of the graph as ONNX Runtime has rewritten it come the slowest kind first, ``tensors`` the largest
-    first. Both are by ONNX Runtime's own profile of one run, and empty without one. ``conversions`` are those that were
-    allowed, ``idle`` what need not be searched.
-    """
+    """Facts of the model as it is, under ONNX Runtime's defaults."""
 
     weight_bytes: int
     moments: tuple[InferenceMoment, ...]
-    operators: tuple[OperatorTime, ...] = ()
-    tensors: tuple[LargeTensor, ...] = ()
-    conversions: tuple[Converted, ...] = ()
-    idle: tuple[Idle, ...] = ()
+    operators: tuple[OperatorTime, ...] = ()  # of the rewritten graph, the slowest kind first; empty without a profile
+    tensors: tuple[LargeTensor, ...] = ()  # the largest first; empty without a profile
+    conversions: tuple[Converted, ...] = ()  # those that were allowed
+    idle: tuple[Idle, ...] = ()  # what need not be searched

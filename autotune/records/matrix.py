@@ -11,24 +11,20 @@ MemoryPhase = Literal["pre_forward", "post_forward", "pre_backward", "post_backw
 
 @dataclass(frozen=True)
 class PhaseMemory:
-    """One row: the memory at a moment of a training step, in bytes.
+    """One row: the memory at a moment of a training step, in bytes; of several calls in a step the highest peak's.
 
     On CUDA ``allocated``, ``cached`` and ``inactive`` are those of torch's allocator on the model's device: bytes in
     tensors, bytes taken from the device, and bytes of split blocks that are neither in use nor can be given back. On
-    CPU ``allocated`` is the resident set of the process, after glibc's allocator was asked to give back what it keeps;
-    ``cached`` and ``inactive`` are None.
-
-    ``max_...`` are the highest values since the first row. ``peak`` is the highest ``allocated`` since the row before,
-    of ``pre_forward`` since the backward; None where the system does not let the high-water mark be reset.
-    ``parameters``, ``gradients`` and ``buffers`` are the model's, each storage once; None where a log does not tell
-    them. Of several calls in one step the row is that of the highest peak.
+    CPU ``allocated`` is the resident set of the process, after glibc's allocator was asked to give back what it keeps.
+    ``max_...`` are the highest values since the first row. Parameters, gradients and buffers are the model's, each
+    storage once; None where a log does not tell them.
     """
 
     phase: MemoryPhase
     step: int
     allocated: int
     max_allocated: int
-    peak: int | None
+    peak: int | None  # of `allocated` since the row before; None where the system cannot reset it
     parameters: int | None
     gradients: int | None
     buffers: int | None

@@ -19,19 +19,13 @@ _WHOLE = 0.01
 
 @dataclass(frozen=True)
 class Peaks:
-    """Peak memory of a trial in bytes; a figure that this device does not have is None.
+    """Peak memory of a trial in bytes, None for what this device does not tell; of several GPUs the fullest's."""
 
-    ``device`` is NVML's, without other processes' baseline. ``allocated`` and ``reserved`` are torch's allocator;
-    ``non_torch`` is what ``device`` has above ``reserved``: context, libraries, kernels. Of several devices these are
-    the fullest one's. ``resident`` is the high-water mark of the resident set since start-up, summed over the training
-    processes.
-    """
-
-    device: int | None = None
-    allocated: int | None = None
+    device: int | None = None  # NVML's, without other processes' baseline
+    allocated: int | None = None  # torch's allocator's, as is `reserved`
     reserved: int | None = None
-    non_torch: int | None = None
-    resident: int | None = None
+    non_torch: int | None = None  # what `device` has above `reserved`: context, libraries, kernels
+    resident: int | None = None  # the high-water mark since start-up, summed over the training processes
 
     @property
     def fit_bytes(self) -> int | None:
@@ -45,16 +39,13 @@ class Peaks:
 
 @dataclass(frozen=True)
 class MemorySplit:
-    """The parts of the memory of a training step, in bytes, each storage counted once.
-
-    ``activations`` are the saved activations, as the engine's graphs save them; None where no engine looked.
-    """
+    """The parts of the memory of a training step, in bytes, each storage counted once."""
 
     parameters: int
     gradients: int
     optimizer_state: int
     buffers: int
-    activations: int | None = None
+    activations: int | None = None  # saved ones, as the engine's graphs save them; None where no engine looked
 
     @property
     def state(self) -> int:
@@ -66,42 +57,33 @@ class MemorySplit:
 class Measurement:
     """One trial measured.
 
-    ``step_times_s`` are the wall times of the measured optimizer steps, ``samples_per_step`` the samples that each
-    took, summed over processes. ``calls_per_step`` counts training calls of models per optimizer step,
-    ``backwards_per_step`` the backwards, so gradient accumulation shows. ``allocator_retries`` above zero: the
-    allocator had to free and try again, so the trial thrashed and cannot win. ``contended``: other processes moved
-    memory on the device meanwhile, or used it, or threads had to wait for a processor. ``waited_share`` is the share of
-    the time that all of these waits add up to, 1.0 at most; no more of the time is lost, even if each makes all the
-    others wait. ``kernels_searched`` is False where the trial left out the search for the fastest kernels that the
-    script asks for: the setting may be faster.
-
-    ``compile_s`` is the part of ``warmup_s`` in steps in which a graph was traced or compiled. ``conditions`` is what
-    the GPU was like meanwhile; None on a CPU and where nobody looked. ``occurrences`` is as of ``Fingerprint``.
-    ``memory_matrix`` is of steps after the measured ones, where the run was asked for it; of rank 0.
+    ``contended``: other processes moved memory on the device meanwhile, or used it, or threads had to wait for a
+    processor. ``waited_share`` is the share of the time that all of these waits add up to, 1.0 at most; no more of the
+    time is lost, even if each makes all the others wait.
     """
 
-    step_times_s: tuple[float, ...]
-    samples_per_step: tuple[int, ...]
+    step_times_s: tuple[float, ...]  # of the measured optimizer steps
+    samples_per_step: tuple[int, ...]  # summed over processes
     peaks: Peaks
     warmup_steps: int
     warmup_s: float
     batch_size: int | None
-    calls_per_step: float
+    calls_per_step: float  # training calls of models per optimizer step
     backwards_per_step: float = 0.0
     num_processes: int = 1
     samples_are_guessed: bool = False
     nonfinite_loss: bool = False
-    allocator_retries: int = 0
+    allocator_retries: int = 0  # above zero the trial thrashed, and cannot win
     contended: bool = False
     waited_share: float = 0.0
-    kernels_searched: bool = True
+    kernels_searched: bool = True  # False where the trial left out a search that the script asks for
     split: MemorySplit | None = None
     saved_bytes: int | None = None
-    memory_matrix: tuple[PhaseMemory, ...] = ()
+    memory_matrix: tuple[PhaseMemory, ...] = ()  # of rank 0, after the measured steps, if asked for
     notes: tuple[str, ...] = ()
-    compile_s: float = 0.0
-    conditions: DeviceConditions | None = None
-    occurrences: dict[str, int] = field(default_factory=dict)
+    compile_s: float = 0.0  # of `warmup_s`, in steps in which a graph was traced or compiled
+    conditions: DeviceConditions | None = None  # of the GPU; None on a CPU and where nobody looked
+    occurrences: dict[str, int] = field(default_factory=dict)  # as of `Fingerprint`
 
     @property
     def step_time_s(self) -> float:

@@ -18,23 +18,17 @@ _PHASES: tuple[Phase, ...] = ("start", "forward", "backward", "optimizer")
 
 @dataclass(frozen=True)
 class Progress:
-    """The configuration under way by its ``index``, and the optimizer ``steps`` since the process began.
-
-    ``updated_s`` is ``time.monotonic()`` at the last completed step. On the same clock ``measuring_since_s`` is the
-    begin of the window of steps that the trial is measured by, 0.0 outside of it. ``rank`` and ``num_processes`` are
-    torch.distributed's, 0 and 1 without it. ``device`` is the UUID of the CUDA device as torch writes it (36
-    characters, without NVML's prefix); empty on the CPU.
-    """
+    """The progress of a process; rank and number of processes are torch.distributed's, 0 and 1 without it."""
 
     phase: Phase
-    index: int
-    steps: int
+    index: int  # of the configuration under way
+    steps: int  # optimizer steps since the process began
     rank: int
     num_processes: int
     process: int
-    updated_s: float
-    device: str = ""
-    measuring_since_s: float = 0.0
+    updated_s: float  # `time.monotonic()` at the last completed step
+    device: str = ""  # the UUID of the CUDA device as torch writes it, without NVML's prefix; empty on the CPU
+    measuring_since_s: float = 0.0  # the begin of the window that the trial is measured by, 0.0 outside of it
 
     SIZE = _FORM.size
 

@@ -43,24 +43,21 @@ class GpuMeasuring:
 class Measuring:
     """The rules that tell when a trial is warm and when it has been measured enough.
 
-    Warm-up ends after ``min_warmup_steps`` once no graph was compiled in a step and the last two steps differ by less
-    than 20 %, at the latest after ``max_warmup_steps``. Measuring takes at least ``min_steps`` and ``min_measure_s``.
-    It ends when the 95 % confidence interval of the median step is narrower than ``interval_ratio`` of it, from
-    ``fine_steps`` steps on than ``rough_interval_ratio``. It ends at the latest after ``max_steps`` or, once
-    ``min_steps`` are in, ``max_measure_s``. A trial that cannot be the answer ends once that interval, of three steps
-    at least, says that it stays below ``rate_to_beat`` samples/s.
+    Warm-up ends once no graph was compiled in a step and the last two steps differ by less than 20 %. Measuring ends
+    when the 95 % confidence interval of the median step is narrow enough. A trial that cannot be the answer ends once
+    that interval, of three steps at least, says that it stays below ``rate_to_beat``.
     """
 
     min_warmup_steps: int = 2
     max_warmup_steps: int = 12
     min_steps: int = 5
     max_steps: int = 60
-    interval_ratio: float = 0.01
-    rough_interval_ratio: float = 0.03
+    interval_ratio: float = 0.01  # the width that is narrow enough, as a share of the median step
+    rough_interval_ratio: float = 0.03  # the same from `fine_steps` steps on
     fine_steps: int = 24
     min_measure_s: float = 0.5
-    max_measure_s: float = 10.0
-    rate_to_beat: float | None = None
+    max_measure_s: float = 10.0  # once `min_steps` are in
+    rate_to_beat: float | None = None  # in samples/s
     on_gpu: GpuMeasuring = GpuMeasuring()
 
     @property
@@ -78,18 +75,16 @@ class Measuring:
 
 @dataclass(frozen=True)
 class Verifying:
-    """The rules of a run in mode ``verify``, whose ``steps`` optimizer steps are compared with those of other runs.
+    """The rules of a run in mode ``verify``, which is compared with other runs from the same fixed seeds.
 
-    All these runs have the same fixed seeds. ``references`` are the folders of earlier runs with ``is_reference``,
-    which keep their values for that. Generated code keeps the script's casts, so that it rounds alike whatever is
-    fused, unless ``as_exported``. ``is_nudged``: the last bit of the model's parameters is changed first.
+    Generated code keeps the script's casts, so that it rounds alike whatever is fused, unless ``as_exported``.
     """
 
     steps: int = 3
-    references: tuple[str, ...] = ()
-    is_reference: bool = False
+    references: tuple[str, ...] = ()  # folders of earlier runs with `is_reference`
+    is_reference: bool = False  # keeps its values for later runs
     as_exported: bool = False
-    is_nudged: bool = False
+    is_nudged: bool = False  # the last bit of the model's parameters is changed first
 
 
 @dataclass(frozen=True)
@@ -102,51 +97,39 @@ class Request:
     ``verify`` applies it for a few steps with fixed seeds and compares what they compute with other runs. ``locate``
     sees in one step of the script as it is which modules its blocks are.
 
-    ``script`` is an absolute path; ``module`` is its name where ``python -m`` runs it, ``script_sha256`` is for the
-    facts. ``arguments`` have their placeholders filled in. ``memory_matrix`` asks for two more steps of each trial,
-    unmeasured, with the memory at each phase. Without ``kernel_search`` a compiler does not search for the fastest
-    kernels, whatever the script asks of it. ``may_fork``: the main process may come from a fork server that has
-    imported torch and what ``preload`` names; runs with the same ``server`` share one.
-
-    The launcher fills in ``free_bytes`` and ``usable_bytes``, what each GPU had free before the run and has for
-    processes, by the UUID that torch gives it. It fills in ``caches``, the variables that name the run's compile
-    caches, and ``kept_in``, the folder where files that the script changes are kept aside; empty if they are not.
-    ``ends_at`` is when the study's time budget is spent, by ``time.monotonic``; None for no budget.
-
-    ``choices`` are those that a study was allowed, for discovery to look at, with outputs no further off than
-    ``max_error``. ``expected`` is the fingerprint of a launched bundle, None where nothing is to be compared; with
-    ``allow_stale`` the run goes on where something differs, which ``is_stale`` says is known before it starts.
-    ``written`` is the path of a file that was exported, which is applied as its user would; empty for none.
+    With ``allow_stale`` a launch goes on where something differs from the ``expected`` fingerprint of its bundle, which
+    ``is_stale`` says is known before it starts. The launcher fills in ``free_bytes``, ``usable_bytes``, ``caches`` and
+    ``kept_in``.
     """
 
     mode: Literal["measure", "discover", "launch", "verify", "audit", "locate"]
-    script: str
-    arguments: tuple[str, ...]
+    script: str  # an absolute path
+    arguments: tuple[str, ...]  # with their placeholders filled in
     configurations: tuple[Configuration, ...]
     measuring: Measuring = Measuring()
     batch_control: BatchControl | None = None
-    module: str = ""
-    script_sha256: str = ""
+    module: str = ""  # the script's name where `python -m` runs it
+    script_sha256: str = ""  # for the facts
     describe_engine: Literal["aot", "inductor", "ortmodule", "onnxruntime"] = "aot"
     verifying: Verifying = Verifying()
     memory_limit_bytes: int | None = None
-    memory_matrix: bool = False
-    may_fork: bool = False
-    kernel_search: bool = True
+    memory_matrix: bool = False  # two more steps of each trial, unmeasured, with the memory at each phase
+    may_fork: bool = False  # the main process may come from a fork server that has imported torch and `preload`
+    kernel_search: bool = True  # False: a compiler searches for no kernels, whatever the script asks of it
     preload: Preload = field(default_factory=Preload)
-    server: str = ""
-    free_bytes: dict[str, int] = field(default_factory=dict)
-    usable_bytes: dict[str, int] = field(default_factory=dict)
-    ends_at: float | None = None
-    caches: dict[str, str] = field(default_factory=dict)
-    kept_in: str = ""
+    server: str = ""  # runs with one name share a fork server
+    free_bytes: dict[str, int] = field(default_factory=dict)  # of each GPU before the run, by torch's UUID
+    usable_bytes: dict[str, int] = field(default_factory=dict)  # of each GPU for processes
+    ends_at: float | None = None  # of the study's time budget, by `time.monotonic`; None for no budget
+    caches: dict[str, str] = field(default_factory=dict)  # variables that name the run's compile caches
+    kept_in: str = ""  # keeps files that the script changes; empty for no keeping
     accumulation_control: AccumulationControl | None = None
-    choices: tuple[str, ...] = ()
-    max_error: float = 0.0
-    expected: Fingerprint | None = None
+    choices: tuple[str, ...] = ()  # those that a study was allowed, for discovery to look at
+    max_error: float = 0.0  # of the outputs that choices may have
+    expected: Fingerprint | None = None  # of a launched bundle; None where nothing is to be compared
     allow_stale: bool = False
     is_stale: bool = False
-    written: str = ""
+    written: str = ""  # an exported file to apply as its user would; empty for none
     protocol: int = PROTOCOL_VERSION
 
     @property
@@ -187,18 +170,14 @@ class DescriptionPace:
 
 @dataclass(frozen=True)
 class Described:
-    """A line of ``results.jsonl``: the facts of a discovery run.
-
-    Before the description is done they hold what was measured. ``may_take_s`` is then the time that all of it may take,
-    in seconds since the first of these lines; ``pace`` is None until a second step is over. The last line has neither.
-    """
+    """A line of ``results.jsonl``: the facts of a discovery run; what was measured, before the description is done."""
 
     kind: ClassVar[str] = "described"
     facts: Facts
     process: int
     rank: int = 0
-    may_take_s: float | None = None
-    pace: DescriptionPace | None = None
+    may_take_s: float | None = None  # all of the description, from the first of these lines on; None in the last
+    pace: DescriptionPace | None = None  # None until a second step is over, and in the last line
 
 
 @dataclass(frozen=True)
@@ -213,20 +192,15 @@ class Audited:
 
 @dataclass(frozen=True)
 class Compared:
-    """A line of ``results.jsonl``: a run in mode ``verify`` has done its steps.
-
-    ``differences`` are those from each of ``request.verifying.references``; their sizes are those of every n-th element
-    (``sampled_one_in``), where all would take too much room. ``is_compiled``: code was generated for the graphs that
-    ran, and what it fuses, and so how it rounds, depends on the plans.
-    """
+    """A line of ``results.jsonl``: a run in mode ``verify`` has done its steps."""
 
     kind: ClassVar[str] = "compared"
     steps: int
-    differences: tuple[Differences, ...]
+    differences: tuple[Differences, ...]  # from each of `request.verifying.references`
     process: int
     rank: int = 0
-    sampled_one_in: int = 1
-    is_compiled: bool = False
+    sampled_one_in: int = 1  # the sizes of differences are those of every n-th element
+    is_compiled: bool = False  # of generated code plans decide what is fused, and so how it rounds
 
 
 @dataclass(frozen=True)

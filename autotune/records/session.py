@@ -31,24 +31,17 @@ CONVERTED_JSON_NAME = "converted.json"
 
 @dataclass(frozen=True)
 class Session:
-    """The settings by which a session is made and run, which ``session.json`` holds beside the model.
+    """The settings by which a session is made and run, which ``session.json`` holds beside the model."""
 
-    ``options`` are attributes of ``SessionOptions``; an enumeration's member is written by its name. ``config`` are
-    entries of the session's configuration, ``run_config`` of each run's. ``arena`` is the configuration of an arena
-    that the process makes for all of its sessions; empty for the session's own. ``io_binding``: inputs and outputs are
-    bound. ``malloc`` are parameters of ``mallopt(3)``, ``provider`` options of CUDA's provider. ``conversion`` is made
-    of the model before; None for the model as it is.
-    """
-
-    options: dict[str, bool | int | str] = field(default_factory=dict)
-    config: dict[str, str] = field(default_factory=dict)
-    run_config: dict[str, str] = field(default_factory=dict)
-    arena: dict[str, int] = field(default_factory=dict)
+    options: dict[str, bool | int | str] = field(default_factory=dict)  # attributes of `SessionOptions`
+    config: dict[str, str] = field(default_factory=dict)  # entries of the session's configuration
+    run_config: dict[str, str] = field(default_factory=dict)  # entries of each run's configuration
+    arena: dict[str, int] = field(default_factory=dict)  # of one for all sessions of the process; empty for their own
     io_binding: bool = False
-    malloc: dict[str, int] = field(default_factory=dict)
-    provider: dict[str, str] = field(default_factory=dict)
-    outputs_on_device: bool = False
-    conversion: Conversion | None = None
+    malloc: dict[str, int] = field(default_factory=dict)  # parameters of mallopt(3)
+    provider: dict[str, str] = field(default_factory=dict)  # options of CUDA's provider
+    outputs_on_device: bool = False  # bound outputs are left there
+    conversion: Conversion | None = None  # made of the model before; None for the model as it is
 
     @property
     def is_captured(self) -> bool:

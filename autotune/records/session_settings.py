@@ -22,21 +22,13 @@ _GIB = 1 << 30
 
 @dataclass(frozen=True, kw_only=True)
 class SessionSetting(Choice):
-    """One setting.
+    """A setting of sessions."""
 
-    Attributes:
-        part: where it is set, a field of ``Session``.
-        key: its name there.
-        texts: what each value is written as, from 0 on; empty for a number, which is written as it is.
-        least: the smallest number that is tried, beside 0.
-        on: where it changes something; None for everywhere.
-    """
-
-    part: Part
-    key: str = ""
-    texts: tuple[bool | int | str, ...] = ()
-    least: int = 1
-    on: DeviceKind | None = None
+    part: Part  # where it is set, a field of `Session`
+    key: str = ""  # its name there
+    texts: tuple[bool | int | str, ...] = ()  # what each value is written as, from 0 on; empty for a number
+    least: int = 1  # the smallest number that is tried, beside 0
+    on: DeviceKind | None = None  # where it changes something; None for everywhere
     is_free = True
 
     def takes(self, value: str) -> bool:

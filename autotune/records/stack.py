@@ -18,15 +18,12 @@ STACK_VERSION = 1
 
 @dataclass(frozen=True)
 class GlobalBatch:
-    """The batch of an optimizer step: ``accumulation`` micro-batches of ``micro_batch`` samples in each process.
-
-    ``steps_per_epoch`` is None where no DataLoader says how long an epoch is.
-    """
+    """The batch of an optimizer step: ``accumulation`` micro-batches of ``micro_batch`` samples in each process."""
 
     micro_batch: int
     accumulation: float
     num_processes: int = 1
-    steps_per_epoch: float | None = None
+    steps_per_epoch: float | None = None  # None where no DataLoader says how long an epoch is
 
     @property
     def samples(self) -> float:
@@ -48,17 +45,10 @@ class StackLayer:
 class Stack:
     """The contents of ``stack.json``.
 
-    ``batch_size`` is the micro-batch, None if it is not known. ``accumulation`` is the number of micro-batches per step
-    that the script was seen to take, ``accumulation_for_same_global_batch`` the one that keeps the script's global
-    batch (None where no whole number does), ``accumulation_set`` the one that this stack sets, 0 for the script's own.
-    ``variables`` are environment variables to set, all of them from the list that ``autotune launch`` accepts.
-    ``layers`` is the optimizer stack in the order in which it is put together: the engine around the model, then
-    optimizers, then what goes around those. ``recomputed`` says in words what the plans and the level recompute.
-
     ``reading`` is what each round measured of the setting, or its only trial, ``script_reading`` the same of the script
     as it stands. A gate holds later measurements against them, and later graphs against ``graph``, which is None where
-    the script's could not be simulated. ``max_error`` is as of ``StudySpec``, 0 where the model is not converted.
-    ``files``, ``models`` and ``occurrences`` are those of ``Fingerprint``, empty in older bundles.
+    the script's could not be simulated. ``files``, ``models`` and ``occurrences`` are those of ``Fingerprint``, empty
+    in older bundles.
     """
 
     version: int
@@ -67,14 +57,14 @@ class Stack:
     engine: Engine
     level: int
     plans: tuple[str, ...]
-    batch_size: int | None
+    batch_size: int | None  # the micro-batch; None if it is not known
     script_batch_size: int | None
     batch_control: BatchControl
-    accumulation: float
-    accumulation_for_same_global_batch: float | None
+    accumulation: float  # the micro-batches per step that the script was seen to take
+    accumulation_for_same_global_batch: float | None  # None where no whole number keeps it
     optimizers: tuple[OptimizerFacts, ...]
     precision: PrecisionFacts | None
-    variables: dict[str, str]
+    variables: dict[str, str]  # to be set, all from the list that `autotune launch` accepts
     environment: Environment
     figures: Figures | None
     baseline_figures: Figures | None
@@ -84,18 +74,18 @@ class Stack:
     arguments: tuple[str, ...]
     verdict: str
     module: str = ""
-    recomputed: str = ""
+    recomputed: str = ""  # by plans and level, in words
     proof: Proof | None = None
     choices: tuple[str, ...] = ()
-    layers: tuple[StackLayer, ...] = ()
-    accumulation_set: int = 0
+    layers: tuple[StackLayer, ...] = ()  # in the order in which they are put together, the engine first
+    accumulation_set: int = 0  # 0 where it stays the script's
     accumulation_control: AccumulationControl | None = None
     global_batch: GlobalBatch | None = None
     script_global_batch: GlobalBatch | None = None
     reading: Reading | None = None
     script_reading: Reading | None = None
     graph: GraphReading | None = None
-    max_error: float = 0.0
+    max_error: float = 0.0  # as of `StudySpec`; 0 where the model is not converted
     files: tuple[SourceFile, ...] = ()
     models: tuple[ModelPrint, ...] = ()
     occurrences: dict[str, int] = field(default_factory=dict)

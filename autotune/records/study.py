@@ -22,24 +22,17 @@ Stage = Literal["discovery", "search", "rounds", "proof", "compiled"]
 
 @dataclass(frozen=True)
 class StageTime:
-    """The runs of one stage and their seconds, added up; runs of several devices at once count each.
-
-    ``forked`` of the ``runs`` came out of a fork server, the others are fresh processes. ``start_s`` is up to the first
-    training call, and all of a run without one. ``compile_s`` is the part of warm-ups in whose steps something was
-    traced or compiled, ``warmup_s`` the rest of them. ``measure_s`` are the steps that count, or all steps of a proof,
-    ``describe_s`` is what discovery takes after the measurement. ``rest_s`` is what is left: waiting for a node, failed
-    trials, switches between trials, the end.
-    """
+    """The runs of one stage and their seconds, added up; runs of several devices at once count each."""
 
     stage: Stage
     runs: int = 0
-    forked: int = 0
-    start_s: float = 0.0
-    compile_s: float = 0.0
-    warmup_s: float = 0.0
-    measure_s: float = 0.0
-    describe_s: float = 0.0
-    rest_s: float = 0.0
+    forked: int = 0  # out of a fork server; the others are fresh processes
+    start_s: float = 0.0  # up to the first training call, or all of a run without one
+    compile_s: float = 0.0  # of warm-ups, in steps in which something was traced or compiled
+    warmup_s: float = 0.0  # the rest of warm-ups
+    measure_s: float = 0.0  # of steps that count, or of all steps of a proof
+    describe_s: float = 0.0  # of discovery, after the measurement
+    rest_s: float = 0.0  # waiting for a node, failed trials, switches between trials, the end
 
     @property
     def total_s(self) -> float:
@@ -73,17 +66,14 @@ LIKELY = 0.8
 
 @dataclass(frozen=True)
 class Fit:
-    """A configuration with what is expected of it, and its chance to fit; the script as it is ``is_measured``.
-
-    ``rate_sd`` and ``peak_sd`` are standard deviations, as shares.
-    """
+    """A configuration with what is expected of it, and its chance to fit."""
 
     configuration: Configuration
     samples_per_s: float
-    rate_sd: float
+    rate_sd: float  # a standard deviation, as a share
     peak_bytes: int
-    peak_sd: float
-    is_measured: bool = False
+    peak_sd: float  # a standard deviation, as a share
+    is_measured: bool = False  # the script as it is, with the figures of discovery
     chance: float = 1.0
 
     @property
@@ -103,16 +93,14 @@ Goal = Literal["throughput", "memory"]
 
 @dataclass(frozen=True)
 class Objective:
-    """The criterion by which one setting is a better answer than another.
+    """The criterion by which one setting is a better answer than another: most samples per second, or the lowest peak.
 
-    ``throughput``: the most samples per second, of answers within ``target_memory_bytes`` where there is such a target.
-    ``memory``: the lowest peak at no more than ``max_slowdown``, a share, fewer samples per second than the script as
-    it stands. Where the script does not fit, the fastest setting found takes its place.
+    Where the script as it stands does not fit, the fastest setting found takes its place.
     """
 
     goal: Goal = "throughput"
-    max_slowdown: float = 0.03
-    target_memory_bytes: int | None = None
+    max_slowdown: float = 0.03  # of goal `memory`: the largest loss of samples/s to the script, as a share
+    target_memory_bytes: int | None = None  # of goal `throughput`: the answer's limit, below that of runs
 
     def __str__(self) -> str:
         if self.goal == "memory":
@@ -138,45 +126,32 @@ tell; ``failed``: a round failed, thrashed or passed the limit.
 
 @dataclass(frozen=True)
 class StudySpec:
-    """Everything a study was asked for, so that it can be resumed from the database alone.
+    """Everything a study was asked for, so that it can be resumed from the database alone."""
 
-    ``script``, ``working_directory`` and ``python`` are absolute paths; ``module`` is the script's name where
-    ``python -m`` runs it. ``arguments`` may hold ``{batch_size}``, for which ``own_batch_size`` is the script's own
-    size, and ``{accumulation:4}`` with the script's own number. ``batch_sizes`` is the inclusive range to search, None
-    for the default around the script's own; ``keep_global_batch`` leaves those that divide the script's global batch,
-    and has the accumulation follow. ``memory_limit_bytes`` is what runs may use, None for what the device has.
-
-    A run has ``start_timeout_s`` until its first training step ends, each trial ``trial_timeout_s`` from then on.
-    ``max_trials`` counts search trials, failed ones included. ``plans_first`` are tried before anything else: each an
-    entry as in ``mem_opt.json``. ``choices`` may be tried both ways. ``finalist_rounds`` is the most rounds of a final.
-    ``leaves_files``: files that runs change are not put back. ``max_error`` is the largest error of the outputs of a
-    converted model, in units of the largest value of an output.
-    """
-
-    script: str
-    arguments: tuple[str, ...] = ()
+    script: str  # an absolute path, as are `working_directory` and `python`
+    arguments: tuple[str, ...] = ()  # may hold `{batch_size}`, and `{accumulation:4}` with the script's own number
     working_directory: str = "."
     python: str = ""
-    module: str = ""
+    module: str = ""  # the script's name where `python -m` runs it
     engine: Engine = "aot"
-    memory_limit_bytes: int | None = None
+    memory_limit_bytes: int | None = None  # of runs; None for what the device has
     objective: Objective = field(default_factory=Objective)
     time_budget_s: float = 600.0
-    max_trials: int = 60
-    own_batch_size: int | None = None
-    batch_sizes: tuple[int, int] | None = None
+    max_trials: int = 60  # of the search, failed ones included
+    own_batch_size: int | None = None  # the script's own size for the placeholder `{batch_size}`
+    batch_sizes: tuple[int, int] | None = None  # the inclusive range to search; None for one around the script's own
     devices: tuple[int, ...] = ()
     sampler: Sampler = "model"
     seed: int = 0
-    start_timeout_s: float = EngineProperties.start_timeout_s
-    trial_timeout_s: float = EngineProperties.trial_timeout_s
-    finalist_rounds: int = 14
-    plans_first: tuple[str, ...] = ()
-    choices: tuple[str, ...] = ()
-    keep_global_batch: bool = False
+    start_timeout_s: float = EngineProperties.start_timeout_s  # of a run until its first training step ends
+    trial_timeout_s: float = EngineProperties.trial_timeout_s  # of each trial from then on
+    finalist_rounds: int = 14  # the most rounds of a final
+    plans_first: tuple[str, ...] = ()  # tried before anything else; entries as in `mem_opt.json`
+    choices: tuple[str, ...] = ()  # may be tried both ways
+    keep_global_batch: bool = False  # only batch sizes that divide the script's global batch; the accumulation follows
     measuring: Measuring = field(default_factory=Measuring)
-    leaves_files: bool = False
-    max_error: float = 0.05
+    leaves_files: bool = False  # files that runs change are not put back
+    max_error: float = 0.05  # of outputs of a converted model, in units of an output's largest value
 
     @property
     def title(self) -> str:
@@ -190,21 +165,17 @@ class StudySpec:
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of a study; the outcome is None while it runs.
+    """One trial of a study."""
 
-    ``number`` is Optuna's; people see those of ``StudyRecord.shown``. Times are seconds since the epoch.
-    ``recovered``: it was given back before it was measured, and the configuration was enqueued again.
-    """
-
-    number: int
+    number: int  # Optuna's; people see those of `StudyRecord.shown`
     configuration: Configuration
     state: TrialState
-    outcome: Outcome | None = None
+    outcome: Outcome | None = None  # None while it runs
     environment: Environment | None = None
-    started_at: float = 0.0
+    started_at: float = 0.0  # in seconds since the epoch, as is `finished_at`
     finished_at: float | None = None
     run_directory: str = ""
-    recovered: bool = False
+    recovered: bool = False  # given back before it was measured, and enqueued again
 
     @property
     def measured(self) -> Measurement | None:
@@ -224,43 +195,32 @@ class Trial:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A finalist, or the baseline beside it, measured again in a process of its own, in a round of a final.
-
-    ``final`` numbers the finals of a study: what was measured in turns, in one go, on one machine. Only rounds of one
-    final are compared with each other.
-    """
+    """A finalist, or the baseline beside it, measured again in a process of its own, in a round of a final."""
 
     configuration: Configuration
     round: int
     outcome: Outcome
     environment: Environment | None = None
     run_directory: str = ""
-    final: int = 1
+    final: int = 1  # only rounds of one final are compared: it is measured in turns, in one go, on one machine
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A finalist against the baseline, compared within each round that has both of them.
-
-    ``figures`` and ``baseline_figures`` are of all rounds in which each was measured; None where none was. ``speedup``
-    is the geometric mean of the ratios within rounds, with its interval by the test of the final
-    (``verdict/sequential.py``), None before rounds tell anything. ``peak_ratio`` and its bounds say the same of peaks.
-    ``found`` is what the rounds show by the objective. Where that is memory, ``found_fast`` is what they show of the
-    speed: ``win`` where it is no slower than allowed.
-    """
+    """A finalist against the baseline, compared within each round that has both of them."""
 
     configuration: Configuration
-    speedup: float
-    speedup_low: float | None
+    speedup: float  # the geometric mean of the ratios within rounds
+    speedup_low: float | None  # by the test of the final (`verdict/sequential.py`); None before rounds tell
     speedup_high: float | None
-    figures: Figures | None = None
+    figures: Figures | None = None  # of all rounds in which it was measured; None without any
     baseline_figures: Figures | None = None
-    peak_ratio: float = 1.0
+    peak_ratio: float = 1.0  # of peaks, as `speedup` of speeds
     peak_ratio_low: float | None = None
     peak_ratio_high: float | None = None
     rounds: int = 0
-    found: Found = "open"
-    found_fast: Found | None = None
+    found: Found = "open"  # by the objective
+    found_fast: Found | None = None  # where the objective is memory: `win` if it is no slower than allowed
 
     @property
     def is_win(self) -> bool:
@@ -301,24 +261,20 @@ class Verdict:
     """The answer. ``winner`` is the configuration to run; with ``baseline_best`` it is the baseline itself.
 
     ``nothing_fits``: no configuration tried, the baseline included, stays under the limit, or the objective's target.
-    ``remarks`` say what else bears on the answer, such as a busy machine. ``is_drowned``: other programs may have
-    slowed the best down below the script, so it is not the winner. ``stop_reason`` says why the search ended.
-    ``proofs`` are the winner's, and those of configurations that may not win because theirs failed. ``needed_s`` is the
-    time budget that a later session needs to confirm and prove the winner, None where nothing of that is left to do.
     """
 
     kind_of_answer: AnswerKind
     winner: Configuration | None
     reason: str
-    stop_reason: str
+    stop_reason: str  # of the search
     memory_limit_bytes: int
     comparisons: tuple[Comparison, ...] = ()
-    proofs: tuple[Proof, ...] = ()
-    needed_s: float | None = None
+    proofs: tuple[Proof, ...] = ()  # the winner's, and those of configurations that may not win because theirs failed
+    needed_s: float | None = None  # the time budget that confirms and proves the winner; None where it is done
     spent: TimeSpent | None = None
     compiled: CompiledRun | None = None
-    remarks: tuple[str, ...] = ()
-    is_drowned: bool = False
+    remarks: tuple[str, ...] = ()  # on what else bears on the answer, such as a busy machine
+    is_drowned: bool = False  # other programs may have slowed the best down below the script, so it is not the winner
 
     @property
     def sentences(self) -> str:

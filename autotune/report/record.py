@@ -37,18 +37,15 @@ REPORT_VERSION = 5
 
 @dataclass(frozen=True, kw_only=True)
 class DescribedScript:
-    """The facts that discovery alone knows of a script, see ``Facts``; before it has ended they are None or empty.
-
-    ``plans`` are the clusters that can be recomputed; ``batch_size`` is the script's own.
-    """
+    """The facts that discovery alone knows of a script, see ``Facts``; before it has ended they are None or empty."""
 
     environment: Environment | None = None
     split: MemorySplit | None = None
     memory_matrix: tuple[PhaseMemory, ...] = ()
-    plans: tuple[ClusterFacts, ...] = ()
-    outside: tuple[OutsideFacts, ...] = ()
+    plans: tuple[ClusterFacts, ...] = ()  # the clusters that can be recomputed
+    outside: tuple[OutsideFacts, ...] = ()  # modules that no plan reaches
     dimensions: dict[str, int]
-    batch_size: int | None = None
+    batch_size: int | None = None  # the script's own
     batch_control: BatchControl | None = None
     accumulation_control: AccumulationControl | None = None
     epoch: EpochFacts | None = None
@@ -76,20 +73,16 @@ class ReportedStudy:
 
 @dataclass(frozen=True)
 class ReportedAnswer:
-    """The verdict. ``is_confirmed``: it was measured in rounds and proven, or is the script itself.
-
-    It rests on ``num_measured`` runs of its ``rounds``, or of the ``trials`` where there were none; other programs kept
-    the machine busy beside ``num_contended`` of them.
-    """
+    """The verdict, and the runs that it rests on."""
 
     answer: AnswerKind
     reason: str
     stop_reason: str
-    is_confirmed: bool
+    is_confirmed: bool  # measured in rounds and proven, or the script itself
     proof: Proof | None
     measured_in: Literal["rounds", "trials"]
     num_measured: int
-    num_contended: int
+    num_contended: int  # of the measured runs, while other programs were busy
     remarks: tuple[str, ...] = ()
 
     @property
@@ -128,19 +121,15 @@ class ReportedSetting(Figures):
 
 @dataclass(frozen=True)
 class ReportedCompiled:
-    """The answer's setting in one run compiled, see ``records.CompiledRun``; ``words`` say the exact ``setting``.
-
-    ``outcome`` is ``measured`` or the kind of a failure, ``cause`` that of the failure. ``gain`` is that of
-    ``verdict.compiled_gain``.
-    """
+    """The answer's setting in one run compiled, see ``records.CompiledRun``."""
 
     choice: str
     setting: str
-    words: str
-    outcome: str
-    cause: str
+    words: str  # say the setting
+    outcome: str  # `measured` or the kind of a failure
+    cause: str  # of a failure
     figures: Figures | None
-    gain: float | None
+    gain: float | None  # of `verdict.compiled_gain`
 
 
 @dataclass(frozen=True)
@@ -160,14 +149,7 @@ class Finalist(Comparison):
 
 @dataclass(frozen=True)
 class Point:
-    """One trial.
-
-    ``outcome`` is ``measured``, the kind of a failure, or the trial's state before it has one. ``fits``: it may be the
-    answer as far as memory goes. ``on_front``: no other trial was as fast with no more memory. ``figures`` is None
-    where the trial was not measured, ``needed_bytes`` where a failure did not tell, ``foreseen_bytes`` where discovery
-    does not foresee the peak. ``conditions`` are those of the GPU meanwhile. Times are seconds, and seconds since the
-    epoch.
-    """
+    """One trial."""
 
     number: int
     configuration: str
@@ -177,19 +159,19 @@ class Point:
     plans: tuple[str, ...]
     is_baseline: bool
     is_winner: bool
-    outcome: str
+    outcome: str  # `measured`, the kind of a failure, or the trial's state before it has one
     cause: str = ""
     advice: str = ""
     figures: Figures | None = None
-    needed_bytes: int | None = None
-    foreseen_bytes: int | None = None
-    fits: bool = False
-    on_front: bool = False
+    needed_bytes: int | None = None  # None where a failure did not tell
+    foreseen_bytes: int | None = None  # None where discovery does not foresee the peak
+    fits: bool = False  # it may be the answer as far as memory goes
+    on_front: bool = False  # no other trial was as fast with no more memory
     thrashed: bool = False
     diverged: bool = False
     notes: tuple[str, ...] = ()
-    conditions: DeviceConditions | None = None
-    started_at: float = 0.0
+    conditions: DeviceConditions | None = None  # of the GPU meanwhile
+    started_at: float = 0.0  # in seconds since the epoch
     took_s: float | None = None
 
     @property
@@ -210,24 +192,18 @@ class Point:
 
 @dataclass(frozen=True)
 class StepMemory:
-    """The memory of a step of the script as it is, or of the answer, from its beginning to its end, in bytes.
-
-    ``parameters``, buffers among them, ``optimizer_state`` and ``rest``, what the measured peak has on top of what is
-    simulated, are there all the time. The other fields have one value for each of as many moments, ``num_forward`` of
-    them before the backward. ``blocks`` is what repeated blocks have handed to the backward, ``outside`` the same of
-    what is in none. ``passing`` is held while operators run.
-    """
+    """The memory of a step of the script as it is, or of the answer, in bytes at as many moments."""
 
     name: str
-    parameters: int
-    optimizer_state: int
-    rest: int
+    parameters: int  # all the time, buffers among them
+    optimizer_state: int  # all the time
+    rest: int  # all the time: what the measured peak has on top of what is simulated
     gradients: tuple[int, ...]
     block_names: tuple[str, ...]
-    blocks: tuple[tuple[int, ...], ...]
-    outside: tuple[int, ...]
-    passing: tuple[int, ...]
-    num_forward: int
+    blocks: tuple[tuple[int, ...], ...]  # what repeated blocks have handed to the backward
+    outside: tuple[int, ...]  # the same of what is in no block
+    passing: tuple[int, ...]  # what operators hold while they run
+    num_forward: int  # moments before the backward
 
     @property
     def totals(self) -> tuple[int, ...]:
@@ -246,67 +222,52 @@ class ModelPart:
     """A part of the script's model, or several alike in one.
 
     ``kind``: the whole ``model``, a graph of several, a repeated block by the ``name`` of its class, what is outside of
-    blocks, all operators of one kind by its name, or ``others``, which are too small for parts of their own. ``number``
-    is how many parts it stands for, from the ``first`` to the ``last`` of the ``of`` ones of this name beside it.
-
-    All of these hand ``kept_bytes`` to the backward in the script as it is, and ``planned_bytes`` in the answer at the
-    script's batch size (None without one). Of ``num_operators`` that make a tensor of their own the backward runs
-    ``num_recomputed`` again. ``parts`` add up to the whole; there are none of operators, of others, and of what keeps
-    nothing.
+    blocks, all operators of one kind by its name, or ``others``, which are too small for parts of their own.
     """
 
     kind: PartKind
     name: str
-    kept_bytes: int
-    planned_bytes: int | None
-    num_operators: int
-    num_recomputed: int
-    number: int = 1
-    first: int = 1
+    kept_bytes: int  # handed to the backward in the script as it is
+    planned_bytes: int | None  # in the answer at the script's batch size; None without one
+    num_operators: int  # those that make a tensor of their own
+    num_recomputed: int  # those that the backward runs again
+    number: int = 1  # how many parts it stands for, of `of` with its name beside it
+    first: int = 1  # the first of these
     last: int = 1
     of: int = 1
-    parts: tuple[ModelPart, ...] = ()
+    parts: tuple[ModelPart, ...] = ()  # they add up to it; none of operators, of others, and of what keeps nothing
 
 
 @dataclass(frozen=True)
 class ModelTree:
-    """The script's model by what its parts hand to the backward in a training call, at the script's ``batch_size``.
-
-    ``planned_bytes_at_own_batch`` is what the answer keeps in all at its own; None where that cannot be told, or the
-    script itself is the answer.
-    """
+    """The script's model by what its parts hand to the backward in a training call."""
 
     whole: ModelPart
-    batch_size: int | None
-    planned_bytes_at_own_batch: int | None
+    batch_size: int | None  # the script's
+    planned_bytes_at_own_batch: int | None  # of the answer; None where nothing tells
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report(DescribedScript):
-    """A study at any stage of it; what is not known yet is None or empty.
-
-    ``limit_bytes`` is what trials may use, ``target_bytes`` what the answer may, where that is less. ``settings`` are
-    what the study was asked for, without folders and arguments. ``steps`` and ``model`` need a script whose graphs can
-    be simulated. ``compiled`` is what compiling the answer came to, where that was tried though it was not allowed.
-    """
+    """A study at any stage of it; what is not known yet is None or empty."""
 
     version: int = REPORT_VERSION
     study: ReportedStudy
     verdict: ReportedAnswer | None
     launch: Launch
-    limit_bytes: int | None
-    target_bytes: int | None
+    limit_bytes: int | None  # what trials may use
+    target_bytes: int | None  # what the answer may use, where that is less
     baseline: ReportedSetting | None
     winner: ReportedSetting | None
     gain: Gain | None
     global_batch: GlobalBatches
     finalists: tuple[Finalist, ...]
     points: tuple[Point, ...]
-    steps: tuple[StepMemory, ...]
-    model: ModelTree | None
-    settings: StudySpec
+    steps: tuple[StepMemory, ...]  # over a step; empty where graphs cannot be simulated
+    model: ModelTree | None  # None where graphs cannot be simulated
+    settings: StudySpec  # without folders and arguments
     spent: TimeSpent | None = None
-    compiled: ReportedCompiled | None = None
+    compiled: ReportedCompiled | None = None  # what compiling the answer came to, though it was not allowed
 
 
 def winner_word(report: Report) -> str:

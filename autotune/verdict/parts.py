@@ -26,41 +26,37 @@ _KINDS: tuple[Kind, ...] = ("batch_size", "compilation", "choices", "recompute")
 
 @dataclass(frozen=True)
 class Part:
-    """A step on the way from the script to the winner, which adds ``kinds`` and comes to the setting ``reached``.
+    """A step on the way from the script to the winner."""
 
-    ``factor`` is that setting's samples/s, or memory, over those before the step. ``fits``: it may be an answer itself.
-    """
-
-    kinds: tuple[Kind, ...]
-    factor: float
-    reached: Configuration
-    fits: bool
+    kinds: tuple[Kind, ...]  # those that the step adds
+    factor: float  # the samples/s or memory of `reached` over those before the step
+    reached: Configuration  # the setting behind the step
+    fits: bool  # that setting may be an answer itself
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A setting that would tell kinds apart. ``outcome`` says how its trial failed, empty where there was none."""
+    """A setting that would tell kinds apart."""
 
     configuration: Configuration
-    outcome: str
+    outcome: str  # how its trial failed; empty where there was none
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The winner against the script: ``factor`` times the samples/s, or where the objective is memory, the memory.
+    """The winner against the script.
 
     Of a single part the factor is that of the finalists' rounds; several parts are from trials, each one measurement.
-    ``missing`` is empty where each kind is a part of its own. ``without_recompute`` is the best trial without recompute
-    that may be an answer, and its factor; None where the winner recomputes nothing. ``num_without_recompute`` counts
-    the settings without recompute that were tried beside the script's own.
+    ``without_recompute`` is the best trial without recompute that may be an answer, and its factor; None where the
+    winner recomputes nothing.
     """
 
     quantity: Literal["samples_per_s", "memory"]
-    factor: float
+    factor: float  # of samples/s, or where the objective is memory, of memory
     parts: tuple[Part, ...]
-    missing: tuple[Missing, ...] = ()
+    missing: tuple[Missing, ...] = ()  # empty where each kind is a part of its own
     without_recompute: tuple[Configuration, float] | None = None
-    num_without_recompute: int = 0
+    num_without_recompute: int = 0  # such settings that were tried beside the script's own
 
 
 def gain_of(record: StudyRecord) -> Gain | None:

@@ -33,14 +33,9 @@ NOTHING_BELIEVED: Final = Believed()
 
 @dataclass(frozen=True)
 class SearchEnd:
-    """The end of a search, with its reason in a sentence.
+    """The end of a search."""
 
-    ``cut_short`` is what stopped it while untried settings might still be better, as in ``the search stopped for
-    time``; empty where nothing untried is expected to be better. ``num_configurations`` counts the settings that it
-    could choose from, the script as it stands included.
-    """
-
-    reason: str
-    cut_short: str = ""
-    num_configurations: int = 0
+    reason: str  # in a sentence
+    cut_short: str = ""  # what stopped it while untried settings might still be better; else empty
+    num_configurations: int = 0  # that it could choose from, the script as it stands included
     believed: Believed = NOTHING_BELIEVED
