@@ -219,8 +219,8 @@ class Facts:
     fork_refusal: str = "it was discovered before this was looked at"
     compile_refusal: str = "it was discovered before this was looked at"
     preload: Preload = field(default_factory=Preload)  # what else a forked trial may have imported
-    per_sample: dict[str, float] = field(default_factory=dict)  # of dimensions that grow with the batch, the most
-    undescribed: Outcome | None = None  # what ended the description early, or forbids it
+    per_sample: dict[str, float] = field(default_factory=dict)  # the most per sample of dimensions beside `batch`
+    undescribed: Outcome | None = None  # what ended the description early, or forbids it; None where there is one
     accumulation_control: AccumulationControl = AccumulationControl("none", reason="it was not looked at in discovery")
     epoch: EpochFacts | None = None  # None where no DataLoader says how long one is
     steps: StepsFacts = StepsFacts()

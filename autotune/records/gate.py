@@ -44,7 +44,7 @@ class GraphReading:
 
     batch_size: int | None
     peak_bytes: int
-    step_bytes: int  # of the peak, on top of what is there between steps
+    step_bytes: int  # of the peak, what a step adds to what is there between steps
     stashes: dict[str, int]  # kept from forward to backward, by cluster that is not recomputed; clusters overlap
     torch: str
     device_name: str

@@ -30,7 +30,7 @@ class OccurrenceNodes:
 class SharedStorage:
     """A storage that goes from one call of a graph to another, or to the script."""
 
-    uses: tuple[tuple[int, int], ...]  # the (call, storage of its graph) that it is
+    uses: tuple[tuple[int, int], ...]  # each a (call, storage of its graph)
     born: int  # the first stretch in which the script itself holds it
     held_until: int  # the last such stretch, before `born` for none
 
@@ -42,9 +42,9 @@ class Stretch:
     ``begin``, ``rise`` and ``end`` grow with what the forwards return.
     """
 
-    begin: int  # minus what the graphs account for
+    begin: int  # at the beginning, without what the graphs account for
     rise: int  # the highest point above the beginning
-    end: int  # minus what the graphs account for
+    end: int  # at the end, without what the graphs account for
     gradients_begin: int = 0  # the growth of the gradients of parameters since the trace began
     gradients_end: int = 0
     late_rise: int | None = None  # where the script empties gradients: the highest point from there on, above the rest
@@ -111,7 +111,7 @@ class Calibration:
     dtype: str  # the parameters' and, behind a slash, autocast's
     num_threads: int
     dimensions: dict[str, int]  # the sizes that it was made at
-    error: float | None = None  # the largest of the simulated peaks in the self-check, as a share of the measured one
+    error: float | None = None  # the largest of a simulated peak in the self-check, as a share of the measured peak
     reason: str = ""  # why there is no calibration; nothing is predicted then
     engine: Engine = "aot"
-    generated_share: float | None = None  # the peak of generated code without plans over the simulated one; else None
+    generated_share: float | None = None  # of generated code: its peak without plans over the simulated one

@@ -122,10 +122,10 @@ class Request:
     usable_bytes: dict[str, int] = field(default_factory=dict)  # of each GPU for processes
     ends_at: float | None = None  # of the study's time budget, by `time.monotonic`; None for no budget
     caches: dict[str, str] = field(default_factory=dict)  # variables that name the run's compile caches
-    kept_in: str = ""  # keeps files that the script changes; empty for no keeping
+    kept_in: str = ""  # the folder for files that the script changes; empty where none are kept
     accumulation_control: AccumulationControl | None = None
     choices: tuple[str, ...] = ()  # those that a study was allowed, for discovery to look at
-    max_error: float = 0.0  # of the outputs that choices may have
+    max_error: float = 0.0  # of outputs that a choice may have
     expected: Fingerprint | None = None  # of a launched bundle; None where nothing is to be compared
     allow_stale: bool = False
     is_stale: bool = False
@@ -200,7 +200,7 @@ class Compared:
     process: int
     rank: int = 0
     sampled_one_in: int = 1  # the sizes of differences are those of every n-th element
-    is_compiled: bool = False  # of generated code plans decide what is fused, and so how it rounds
+    is_compiled: bool = False  # code was generated: plans decide what it fuses, and so how it rounds
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,7 @@ class Verdict:
     kind_of_answer: AnswerKind
     winner: Configuration | None
     reason: str
-    stop_reason: str  # of the search
+    stop_reason: str  # why the search ended
     memory_limit_bytes: int
     comparisons: tuple[Comparison, ...] = ()
     proofs: tuple[Proof, ...] = ()  # the winner's, and those of configurations that may not win because theirs failed

@@ -125,7 +125,7 @@ class ReportedCompiled:
 
     choice: str
     setting: str
-    words: str  # say the setting
+    words: str  # the setting in words
     outcome: str  # `measured` or the kind of a failure
     cause: str  # of a failure
     figures: Figures | None
@@ -231,8 +231,8 @@ class ModelPart:
     planned_bytes: int | None  # in the answer at the script's batch size; None without one
     num_operators: int  # those that make a tensor of their own
     num_recomputed: int  # those that the backward runs again
-    number: int = 1  # how many parts it stands for, of `of` with its name beside it
-    first: int = 1  # the first of these
+    number: int = 1  # so many parts, of the `of` ones of this name beside it
+    first: int = 1  # the number of the first of these
     last: int = 1
     of: int = 1
     parts: tuple[ModelPart, ...] = ()  # they add up to it; none of operators, of others, and of what keeps nothing
