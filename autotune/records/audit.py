@@ -54,8 +54,7 @@ class AuditedBlocks:
 class Counted:
     """The bytes that autograd keeps in a training step, and the seconds that the step takes.
 
-    The bytes are those of storages on the device that is trained on, without parameters, buffers and the model's
-    inputs.
+    The bytes are of storages on the device that is trained on, without parameters, buffers and the model's inputs.
     """
 
     kept_bytes: int  # as the backward begins
@@ -101,8 +100,7 @@ class IdleSetting:
 class Audit:
     """The observations of a few steps of the script as it stands.
 
-    ``regions``, ``holders``, ``blocks`` and ``idle`` are of a step without ``torch.compile``, as graphs have no
-    modules.
+    ``regions``, ``holders``, ``blocks`` and ``idle`` are of a step without ``torch.compile``: graphs have no modules.
     """
 
     counted: Counted  # of the script as it is

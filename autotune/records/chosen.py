@@ -53,8 +53,7 @@ def allowed_choices(engine: Engine, names: Iterable[str]) -> tuple[str, ...]:
 def made_choices(engine: Engine, choices: Iterable[str]) -> dict[Choice, str]:
     """Return the choices that are made otherwise than by default, of some each ``name=value``, with their values.
 
-    UsageError for one that the engine does not have, that cannot be had or is there twice, and for two that exclude
-    each other.
+    UsageError for one that the engine does not have, cannot have or has twice, and for two that exclude each other.
     """
     known = choices_of(engine)
     made: dict[str, str] = {}

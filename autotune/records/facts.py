@@ -118,13 +118,12 @@ class AccumulationControl:
     """The way to set the number of micro-batches per optimizer step.
 
     ``arguments``: the script's arguments hold ``{accumulation:4}``. ``transformers``, ``lightning``, ``accelerate``: it
-    is set in the object of that library by which the script trains. ``none``: it cannot be set, for the reason in
-    ``reason``.
+    is set in the object of that library by which the script trains. ``none``: it cannot be set.
     """
 
     how: Literal["arguments", "transformers", "lightning", "accelerate", "none"]
     steps: int | None = None  # the script's own number; None where it is not known or no whole number
-    reason: str = ""
+    reason: str = ""  # why it cannot be set
 
     @property
     def can_set(self) -> bool:

@@ -20,8 +20,7 @@ def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | N
 def script_figures_of(record: StudyRecord, beside: Configuration | None) -> Figures | None:
     """Return what was measured of the script as it is, in the same rounds as ``beside`` where that was in some.
 
-    Each final may have been on another machine, so a setting goes with what was measured of the script in turns with
-    it.
+    Finals may be on different machines, so a setting goes with what was measured of the script in turns with it.
     """
     if record.facts is None:
         return None

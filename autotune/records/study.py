@@ -159,7 +159,7 @@ class StudySpec:
         return script_title(self.script, self.module, self.arguments)
 
     def script_sha256(self) -> str:
-        """The hash of the script as it is now."""
+        """Return the hash of the script as it is now."""
         return script_sha256(self.script, self.arguments, self.working_directory)
 
 
@@ -308,8 +308,8 @@ class StudyRecord:
     def shown(self) -> tuple[Trial, ...]:
         """Number the trials as people see them: one after the other as they ended, those that still run last.
 
-        Left out is what was given back because its run did not reach it. Optuna numbers a trial each time it is asked
-        for one.
+        Left out is what was given back because its run did not reach it: Optuna numbers that anew when it is asked
+        again.
         """
         own = [trial for trial in self.trials if not trial.recovered]
         own.sort(key=lambda one: (one.outcome is None, one.finished_at or math.inf, one.number))

@@ -33,7 +33,7 @@ Flaw = Literal["peak_unknown", "over_limit", "thrashed", "loss_not_finite"]
 
 
 def flaws_of(measurement: Measurement, limit_bytes: float, *, baseline_is_finite: bool) -> frozenset[Flaw]:
-    """Tell why a measured configuration may not win; a loss that is not finite counts only where the baseline's is."""
+    """Tell why a measured configuration may not win; a loss that is not finite counts only beside a finite baseline."""
     peak = measurement.peaks.fit_bytes
     held: dict[Flaw, bool] = {
         "peak_unknown": peak is None,
