@@ -19,7 +19,7 @@ from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
 from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of
 from autotune.records.outcome import Measured
-from autotune.records.plan import Plan
+from autotune.records.plan import Plan, dump_mem_opt, parse_plans
 from autotune.records.stack import GlobalBatch, Stack
 from autotune.records.units import format_rate
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
