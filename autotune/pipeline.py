@@ -56,8 +56,8 @@ from .tuning.stopwatch import Stopwatch
 from .tuning.trials import Trials, open_search
 from .tuning.watcher import Watcher
 from .verdict.feasible import is_feasible
+from .verdict.gate.comparison import Allowed
 from .verdict.gate.decision import not_comparable
-from .verdict.gate.weighing import Allowed
 from .verdict.memory_limit import answer_limit_of, may_fit_below, memory_limit
 
 _HEARTBEAT_S = 10.0

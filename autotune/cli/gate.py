@@ -116,8 +116,8 @@ def gate(
     from ..export.bundle import read_bundle
     from ..machine.host import check_platform
     from ..verdict.gate.baseline import LEAST_ROUNDS, new_baseline, why_no_baseline, write_baseline
+    from ..verdict.gate.comparison import Allowed
     from ..verdict.gate.rendering import render_junit, render_markdown
-    from ..verdict.gate.weighing import Allowed
     from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes
@@ -183,7 +183,7 @@ def gate(
 
 def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | None, files: Iterable[Path]) -> None:
     from ..verdict.gate.baseline import LEAST_ROUNDS
-    from ..verdict.gate.weighing import LEAST_ALLOWED
+    from ..verdict.gate.comparison import LEAST_ALLOWED
 
     updates, graphs_only, baseline = given["update_baseline"], given["graphs_only"], given["baseline"]
     if updates and baseline is None:

@@ -20,9 +20,9 @@ from ..records.run import Request
 from ..records.study import StudySpec
 from ..records.words import joined
 from ..verdict.gate.baseline import differences, is_same_device, reference_for
+from ..verdict.gate.comparison import Allowed, GateRound, is_told, weigh
 from ..verdict.gate.decision import decide_gate, not_comparable
 from ..verdict.gate.graphs import decide_by_graphs, graphs_failed
-from ..verdict.gate.weighing import Allowed, GateRound, is_told, weigh
 from ..verdict.rounds import order_of_round
 from .budget import Budget, Interruption, RunCancel
 from .context import run_first

@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autotune.verdict.gate.weighing import judge_loss  # noqa: E402
+from autotune.verdict.gate.comparison import judge_loss  # noqa: E402
 
 ROUNDS = 20
 MOST_ALARMS, LEAST_FOUND = 0.01, 0.95

@@ -23,10 +23,10 @@ from autotune.verdict.gate.baseline import (
     why_no_baseline,
     write_baseline,
 )
+from autotune.verdict.gate.comparison import Allowed, GateRound, judge_loss, weigh
 from autotune.verdict.gate.decision import decide_gate
 from autotune.verdict.gate.graphs import decide_by_graphs
 from autotune.verdict.gate.rendering import render_junit, render_markdown
-from autotune.verdict.gate.weighing import Allowed, GateRound, judge_loss, weigh
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 
 KEY = "a setting"

@@ -21,7 +21,7 @@ from autotune.records.plan import Plan
 from autotune.records.study import StudySpec
 from autotune.tuning.budget import Interruption
 from autotune.tuning.gating import Entrant, Sitting
-from autotune.verdict.gate.weighing import Allowed
+from autotune.verdict.gate.comparison import Allowed
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.predictable import BLOCK, GRAPH, PREDICTABLE

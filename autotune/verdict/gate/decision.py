@@ -14,7 +14,7 @@ from ...records.printable import first_line
 from ...records.units import format_bytes, format_share, format_speed
 from ...records.words import counted, joined, sentence
 from ..sequential import FIRST_LOOK
-from .weighing import GateRound
+from .comparison import GateRound
 
 # A loss of so many times what is allowed has to be ruled out at least.
 _FAR_OFF = 3.0
