@@ -73,7 +73,7 @@ def _proposed(
     for _ in range(2):  # what is looked at closely is simulated, and that may change what is worth a close look
         shortlist = _shortlist(knowledge, acquisition, among)
         if not len(shortlist):
-            return Proposal((), acquisition.exhausted_reason())
+            return Proposal((), _why_nothing(acquisition, among))
         knowledge.model.peaks.together(shortlist)
     worth = _worth(acquisition, among)[shortlist]
     own, kinds = ENGINES[knowledge.space.engine], candidates.kinds[shortlist]
@@ -86,9 +86,7 @@ def _proposed(
     longer = np.array([ENGINES[engines[kind]].runs_take / own.runs_take for kind in kinds.tolist()])
     times = longer * (1 + (1 - knowledge.model.fits()[shortlist]) * start / (start + 1))
     if acquisition.best is not None and (worth / times).max() <= own.least_gain:
-        gain, sd = acquisition.gains()
-        reach = np.where(acquisition.allowed() >= _LIKELY_ALLOWED, gain + _LIKELY * sd, -np.inf)
-        return Proposal((), acquisition.stop_reason(float(reach[shortlist].max(initial=-np.inf))))
+        return Proposal((), acquisition.stop_reason(_reach(acquisition, shortlist)))
     gains, allowed, fits = acquisition.drawn(shortlist, _DRAWN, np.random.default_rng(seed))
     gains = gains * allowed * (worth > 0) / longer
     runs = [
@@ -99,6 +97,21 @@ def _proposed(
     chosen = max(runs, key=lambda run: run[0])[1] or [int(np.argmax(worth / times))]
     configurations = [candidates.configuration(int(shortlist[number])) for number in chosen]
     return Proposal(knowledge.model.in_order(configurations))
+
+
+def _why_nothing(acquisition: Acquisition, among: npt.NDArray[np.bool_]) -> str:
+    """Return why none is tried: none is left that should fit, or none should be better."""
+    left = np.flatnonzero(among & acquisition.likely_allowed())
+    if acquisition.best is None or not len(left):
+        return acquisition.exhausted_reason()
+    return acquisition.stop_reason(_reach(acquisition, left))
+
+
+def _reach(acquisition: Acquisition, indices: Indices) -> float:
+    """Return the gain that one of these candidates may have at the most, as a difference of logarithms."""
+    gain, sd = acquisition.gains()
+    reach = np.where(acquisition.allowed() >= _LIKELY_ALLOWED, gain + _LIKELY * sd, -np.inf)
+    return float(reach[indices].max(initial=-np.inf))
 
 
 def _worth(acquisition: Acquisition, among: npt.NDArray[np.bool_]) -> Array:

@@ -440,6 +440,16 @@ def test_a_setting_of_the_allocator_may_change_a_quarter_of_what_another_choice_
     assert segments.peak_sd < 0.5 * bf16.peak_sd
 
 
+def test_a_search_that_expects_nothing_better_does_not_say_that_all_was_tried():
+    space = build_space(LANDSCAPE.facts, StudySpec(script="train.py", engine="eager"))
+    largest = max(size for size in space.parameters["batch_size"] if LANDSCAPE.fits(Configuration(batch_size=size)))
+    observed = [seen(0, space.baseline), seen(1, Configuration(batch_size=largest), speed=1000.0)]
+    context = SearchContext(space, LANDSCAPE.facts, Aim(Objective(), LANDSCAPE.limit_bytes))
+    proposal = propose(Knowledge(context, observed), most=1, start=4.0, seed=0)
+    assert not proposal.configurations
+    assert proposal.reason.startswith("The model of this search expects no more than")
+
+
 def test_a_choice_that_only_ran_out_of_memory_so_far_is_tried_with_less_before_the_search_ends():
     space = build_space(LANDSCAPE.facts, StudySpec(script="train.py", engine="eager", choices=("bf16",)))
     sizes = [size for size in space.parameters["batch_size"] if LANDSCAPE.fits(Configuration(batch_size=size))]
