@@ -116,14 +116,13 @@ def _no_win(compared: Sequence[Comparison], aim: Aim, *, is_all: bool) -> str:
         )
     if aim.seeks_memory and best.found == "win":
         return _too_slow(best, aim)
-    figures = _peaks(best) if aim.seeks_memory else _versus(best)
-    least = format_share(LEAST_GAIN - 1)
     match best.found:
         case "no_better":
             opening = "Your baseline is already the best" if is_all else "Your baseline stays"
+            figures = _peaks(best) if aim.seeks_memory else _versus(best)
             return (
                 f"{opening}: {name}, measured again in {rounds} beside it, is not {better} by "
-                f"{least} or more ({figures})."
+                f"{format_share(LEAST_GAIN - 1)} or more ({figures})."
             )
         case "hopeless":
             mean = format_ratio(best.peak_ratio if aim.seeks_memory else best.speedup)

@@ -364,6 +364,16 @@ def test_a_lucky_trial_does_not_beat_what_was_measured_again():
     assert "measured once" not in answer.sentences
 
 
+def test_a_finalist_without_figures_of_its_rounds_is_told_without_them():
+    tried = trials((BASELINE, fast(340.0)), (GELU, fast(330.0)))
+    uncounted = rounds(BASELINE, 340.0, 341.0, 342.0) + rounds(GELU, *[fast(0.0)] * 3)
+    (comparison,) = compared(uncounted)
+    assert (comparison.figures, comparison.found) == (None, "open")
+    told = verdict(tried, uncounted)
+    assert told.winner == BASELINE
+    assert "0 rounds beside it do not tell yet" in told.sentences
+
+
 def test_rounds_are_held_against_the_baseline_of_the_same_final():
     slow_day = rounds(BASELINE, 240.0, 238.0, 242.0) + rounds(LAYERS, 241.0, 239.0, 240.0)
     fast_day = rounds(BASELINE, 340.0, 338.0, 342.0, final=2) + rounds(GELU, 341.0, 339.0, 343.0, final=2)
