@@ -1,7 +1,7 @@
 """Folders that nobody would make for a training: what is outside of them stays as it is, or it is told.
 
 What is put back after which change is in ``tests/unit/test_files.py``, what is sent to a cluster of such a folder in
-``tests/unit/test_launch_parcel.py``.
+``tests/unit/test_launch_archive.py``.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ class RayCluster:
         known = {
             "python": "",
             "working_directory": str(folder),
-            "parcel": None,
+            "archive": None,
             "gpus": 0,
             "start_timeout_s": DEADLINE_S,
             "trial_timeout_s": DEADLINE_S,

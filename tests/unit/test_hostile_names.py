@@ -1,6 +1,6 @@
 """Names of any kind, wherever they are written: each reader takes them for the name that they are.
 
-As names of files they are in ``test_files.py`` and ``test_launch_parcel.py`` too, and on the command line in
+As names of files they are in ``test_files.py`` and ``test_launch_archive.py`` too, and on the command line in
 ``tests/e2e/test_hostile_names.py``.
 """
 
