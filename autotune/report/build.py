@@ -65,9 +65,7 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
         winner=_setting(record, winner, None if winner is None else figures_of(record, winner)),
         gain=gain_of(record),
         global_batch=GlobalBatches(global_batch(record, baseline), global_batch(record, winner)),
-        finalists=tuple(
-            Finalist(**_fields(one), text=str(one.configuration)) for one in (verdict.comparisons if verdict else ())
-        ),
+        finalists=tuple(_finalist(record, one) for one in (verdict.comparisons if verdict else ())),
         points=_points(record, answer_limit, baseline, winner),
         steps=steps_of(record, baseline, winner),
         model=model_tree(record, baseline, winner),
@@ -82,6 +80,15 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
 def describe_facts(facts: Facts) -> DescribedScript:
     """Return the part of a report that discovery alone knows."""
     return printable_strings(DescribedScript(**_described(facts)))
+
+
+def _finalist(record: StudyRecord, compared: Comparison) -> Finalist:
+    setting = compared.configuration
+    if compared.rounds and compared.figures is None:  # stored before verdicts held figures; the rounds have them
+        compared = dataclasses.replace(
+            compared, figures=figures_of(record, setting), baseline_figures=script_figures_of(record, setting)
+        )
+    return Finalist(**_fields(compared), text=str(setting))
 
 
 def _fields(record: Figures | Comparison) -> dict[str, Any]:

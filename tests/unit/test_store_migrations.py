@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from autotune import __version__, pipeline
 from autotune.errors import StorageError
+from autotune.report.build import build_report
 from autotune.store import schema
 from autotune.store.database import open_store
 from autotune.tuning.budget import Interruption
@@ -96,6 +97,17 @@ def test_a_database_that_was_kept_is_read_with_everything_that_is_in_it(kept):
     ((verdict,),) = execute(kept, "SELECT verdict FROM autotune_study WHERE name = 'ended'")
     assert records[0].verdict.reason == json.loads(verdict)["reason"]
     assert records[1].verdict is None
+
+
+def test_finalists_of_a_database_that_was_kept_are_told_with_their_figures(kept):
+    with open_store(str(kept)) as store:
+        (finalist,) = build_report(store.open("ended").record()).finalists
+    ((verdict,),) = execute(kept, "SELECT verdict FROM autotune_study WHERE name = 'ended'")
+    (stored,) = json.loads(verdict)["comparisons"]
+    assert finalist.figures.samples_per_s == stored["samples_per_s"]
+    assert finalist.figures.peaks.fit_bytes == stored["peak_bytes"]
+    assert finalist.baseline_figures.samples_per_s == stored["baseline_samples_per_s"]
+    assert finalist.baseline_figures.peaks.fit_bytes == stored["baseline_peak_bytes"]
 
 
 def test_a_study_that_an_earlier_version_was_killed_in_goes_on(kept, tmp_path):
