@@ -164,8 +164,8 @@ def summary_of(rounds: Sequence[Measurement]) -> Figures:
 def figure_cells(figures: Figures | None) -> dict[str, str]:
     """Write the figures of a setting for a table, by the headings of its columns; empty where a figure is not known."""
     return {
-        "Samples/s": "" if figures is None else format_rate(figures.samples_per_s),
-        "Spread": "" if figures is None else _range(figures),
+        "Samples/s": format_rate(figures.samples_per_s) if figures and figures.samples_per_s else "",
+        "Spread": _range(figures) if figures and figures.samples_per_s else "",
         "Peak": "" if figures is None or figures.peaks.fit_bytes is None else format_peak(figures.peaks),
     }
 
@@ -192,6 +192,8 @@ def format_figures(figures: Figures | None) -> str:
     if figures is None:
         return "not measured"
     memory = "" if figures.peaks.fit_bytes is None else f" at a peak of {format_peak(figures.peaks)}"
+    if not figures.samples_per_s:
+        return f"samples not counted{memory}"
     return f"{format_speed(figures.samples_per_s)} ({format_spread(figures)}){memory}"
 
 

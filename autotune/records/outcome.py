@@ -85,7 +85,7 @@ class Fallback(_Failure):
     """The engine would have run without the plan; the trial was not counted as if it had one."""
 
     kind: ClassVar[str] = "fallback"
-    label: ClassVar[str] = "plan not applied"
+    label: ClassVar[str] = "not applied"
 
 
 @dataclass(frozen=True)
