@@ -179,10 +179,12 @@ class ProcessLauncher:
             usable_bytes=meter.usable_bytes,
             kept_in="" if self._shelf is None else str(self._shelf.folder),
         )
-        directory = new_folder(self._root, directory)
-        supervise = partial(Supervision, directory=directory, meter=meter, patience=self._patience, on_event=on_event)
         with contextlib.ExitStack() as around:
             around.callback(meter.close)
+            directory = new_folder(self._root, directory)
+            supervise = partial(
+                Supervision, directory=directory, meter=meter, patience=self._patience, on_event=on_event
+            )
             with writing_to(directory):
                 if self._shelf is not None:
                     around.enter_context(self._shelf.run())

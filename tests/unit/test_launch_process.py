@@ -198,7 +198,8 @@ def test_a_full_disk_is_a_run_error_at_the_start(tmp_path: Path, monkeypatch: py
 def test_a_folder_that_was_used_before_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "results.jsonl").touch()
-    launcher = launcher_for(tmp_path, "run.result(0)")
+    meter = FakeMeter()
+    launcher = launcher_for(tmp_path, "run.result(0)", meter_factory=lambda device: RunMeter([(GPU, meter)]))
 
     with pytest.raises(RunError, match="not empty"):
         launcher.run(
@@ -208,3 +209,4 @@ def test_a_folder_that_was_used_before_is_refused(tmp_path: Path) -> None:
             cancel=threading.Event(),
             directory=tmp_path / "old",
         )
+    assert meter.state == "closed"
