@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,16 +53,16 @@ class RayCluster:
         self, folder: Path, script: str, *, num_posts: int = 1, resource: str = "", **terms: Any
     ) -> RayLauncher:
         """A launcher whose worker is ``script``: see ``worker_side``."""
-        known = {
-            "python": "",
-            "working_directory": str(folder),
-            "archive": None,
-            "gpus": 0,
-            "start_timeout_s": DEADLINE_S,
-            "trial_timeout_s": DEADLINE_S,
-            "leaves_files": True,
-            "options": {"worker": write_worker(folder, script), "grace_s": 0.5},
-        }
+        known = Terms(
+            python="",
+            working_directory=str(folder),
+            archive=None,
+            gpus=0,
+            start_timeout_s=DEADLINE_S,
+            trial_timeout_s=DEADLINE_S,
+            leaves_files=True,
+            options={"worker": write_worker(folder, script), "grace_s": 0.5},
+        )
         return RayLauncher(
-            self.ray, Terms(**{**known, **terms}), root=folder / "runs", num_posts=num_posts, resource=resource
+            self.ray, replace(known, **terms), root=folder / "runs", num_posts=num_posts, resource=resource
         )
