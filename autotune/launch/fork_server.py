@@ -163,7 +163,7 @@ class ForkServer:
 
 
 class Forked:
-    """A run's main process that came out of a server, which has to say how it ended; see ``family.Main``.
+    """A run's main process that came out of a server, which has to say how it ended; see ``process_tree.Main``.
 
     ``is_lost``: the server is gone, so nobody knows.
     """

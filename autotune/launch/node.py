@@ -49,8 +49,8 @@ class Terms:
     """The settings of a study that a node needs for its runs.
 
     ``python`` is the interpreter of runs, empty for the node's own. ``working_directory`` is the folder where the
-    script runs, as the node sees it; where there is an ``archive``, it is the folder that was packed, as the controller
-    saw it. ``gpus`` is the number of GPUs that a run has. ``options`` go to ``ProcessLauncher`` as they are.
+    script runs, as the node sees it; where there is an ``archive``, it is the folder that was packed, as the
+    controller saw it. ``gpus`` is the number of GPUs that a run has. ``options`` go to ``ProcessLauncher`` as they are.
     """
 
     python: str

@@ -104,7 +104,7 @@ class RayLauncher:
 
     def __init__(self, ray: Any, terms: Terms, *, root: Path, num_posts: int = 1, resource: str = "") -> None:
         self._ray = ray
-        self._terms = ray.put(terms)  # a parcel is large, and a node that has it once needs no second
+        self._terms = ray.put(terms)  # an archive is large, and a node that has it once needs no second
         self._root = root
         self._kind: Environment | None = None
         self._resource = resource

@@ -145,7 +145,7 @@ _DISK_FULL_BYTES = 2**20
 
 
 class Supervision:
-    """Watches a run that has just been started; ``watch`` once, kill the family, then ``conclude``.
+    """Watches a run that has just been started; ``watch`` once, kill the process tree, then ``conclude``.
 
     ``notes`` are added to those of every measurement. ``clock`` gives the time in seconds.
     """

@@ -2,8 +2,8 @@
 
 Memory: what simulation says, with an offset and a slope; without it a fixed part and a part per sample, less what the
 plans free. Step time: a fixed part, a part per sample and what is recomputed. Neither holds exactly: kernels change
-with the batch size. Arrays are in seconds or in bytes, n is the number of configurations, and ``beliefs`` has the
-numbers.
+with the batch size. Arrays are in seconds or in bytes, n is the number of configurations, and ``prior_values``
+has the numbers.
 """
 
 from __future__ import annotations
