@@ -72,6 +72,14 @@ def test_two_runs_of_the_same_are_equal_in_everything(tmp_path: Path) -> None:
     }
 
 
+def test_a_group_that_a_reference_has_not_kept_is_an_error_and_not_equal(tmp_path: Path) -> None:
+    two_steps(tmp_path / "first")
+    kept = tmp_path / "first/values-0-1.pt"
+    torch.save({group: values for group, values in torch.load(kept).items() if group != "gradients"}, kept)
+    with pytest.raises(KeyError, match="gradients"):
+        two_steps(tmp_path / "second", tmp_path / "first")
+
+
 def change_gradient(model: nn.Module) -> None:
     gradient = model.linear.weight.grad
     assert isinstance(gradient, torch.Tensor)

@@ -60,8 +60,8 @@ class Verification:
             torch.save(values, _file(self._directory, self._rank, self.steps))
         for reference, differences in zip(self._rules.references, self._differences, strict=True):
             path = _file(Path(reference), self._rank, self.steps)
-            others: _Values = torch.load(path, mmap=True) if path.exists() else {}
-            groups = [group for group in GROUPS if group in others]
+            groups = [group for group in GROUPS if group in values] if path.exists() else []
+            others: _Values = torch.load(path, mmap=True) if groups else {}
             differences.append(tuple(_difference(group, values[group], others[group], self.steps) for group in groups))
         return self.steps >= self._rules.steps
 
