@@ -57,7 +57,7 @@ class PlannedModel:
 
     def __init__(
         self,
-        model: nn.Module,  # the training loop calls it, or it is a wrapper that only adds communication
+        model: nn.Module,  # what the training loop calls; wrappers that only add communication are seen through
         configuration: Configuration,
         note: Callable[[str], None],  # called with what the user should know
         *,
