@@ -1,4 +1,4 @@
-"""Graphs that the stock partitioner treats in ways of its own are not exported, but refused with the reason."""
+"""Activation graphs: which are refused, as the stock partitioner has ways of its own, and how sizes are written."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 import torch
 from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
-from autotune.worker.plans.activation_graph import obstacle
+from autotune.worker.plans.activation_graph import _size_formulas, obstacle
 
 aten = torch.ops.aten
 
@@ -77,3 +79,14 @@ def test_collectives_are_an_obstacle() -> None:
     reason = obstacle(found)
     assert reason is not None
     assert "collective" in reason
+
+
+def test_a_size_that_only_the_data_decides_is_known_by_the_operator_that_returns_it_beside_a_tensor() -> None:
+    shapes = ShapeEnv()
+    size = shapes.create_unbacked_symint()
+    with FakeTensorMode(shape_env=shapes):
+        tensor = torch.empty(2 * size)
+    node = fx.Graph().call_function(aten.sin.default, ())
+    node.meta["val"] = (tensor, size)
+
+    assert _size_formulas([tensor], [node], {}) == ["0"]

@@ -22,6 +22,7 @@ from .joint import (
     is_random,
     is_symbol,
     is_tensor,
+    parts_of,
     storages_of,
     tensors_of,
     traced_size,
@@ -144,7 +145,7 @@ def _size_formulas(
     """Write the sizes of storages as formulas of the named dimensions."""
     replacements: dict[sympy.Symbol, Any] = {}
     for node in nodes:
-        for size in (value_of(node), *(size for tensor in tensors_of(node) for size in tensor.shape)):
+        for size in (*parts_of(node), *(size for tensor in tensors_of(node) for size in tensor.shape)):
             if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
                 replacements.setdefault(size.node.expr, traced_size(size))
     replacements |= names

@@ -66,11 +66,15 @@ def value_of(node: fx.Node) -> Any:
     return node.meta.get("val")
 
 
+def parts_of(node: fx.Node) -> list[Any]:
+    """List the parts of a node's value: several for a tuple, else the value itself."""
+    value = value_of(node)
+    return list(value) if isinstance(value, (tuple, list)) else [value]
+
+
 def tensors_of(node: fx.Node) -> list[torch.Tensor]:
     """List the fake tensors of a node's value: several for a tuple, none for a symbol."""
-    value = value_of(node)
-    parts = value if isinstance(value, (tuple, list)) else (value,)
-    return [part for part in parts if isinstance(part, torch.Tensor)]
+    return [part for part in parts_of(node) if isinstance(part, torch.Tensor)]
 
 
 def is_tensor(node: fx.Node) -> bool:
