@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .errors import AutotuneError, ExportError, InterruptionError, NotPermittedError, UsageError
+from .export.atomic_file import check_free, write_whole
 from .export.bundle import Bundle, export_bundle
 from .export.exporters import Exporter
 from .export.stack import choose_configuration
 from .export.trackers import sending
 from .export.trackers.sending import Sent, tracked
-from .export.whole import check_free, write_whole
 from .launch.port import Event, Launcher, RunResult
 from .launch.requests import audit_request, description_request, discovery_request, trial_request
 from .records.audit import Audit

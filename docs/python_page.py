@@ -18,7 +18,7 @@ _GIVEN = (
     ("worker/measuring/memory_matrix.py", "ModelMatrix"),
     ("api/tuning.py", "Tuned"),
     ("report/record.py", "ReportedSetting"),
-    ("records/measurement.py", "Figures"),
+    ("records/figures.py", "Figures"),
 )
 _SECTIONS = {"Args": "Arguments:", "Raises": "Raises:", "Returns": "Gives:"}
 _HEADER = """\

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import BundleError, UsageError
 from ..export.bundle import Bundle, read_bundle
-from ..records.chosen import made_choices
+from ..records.choices import made_choices
 from ..records.engines import ENGINES, Engine
 from .source import is_hosted, requested_batch_size
 

@@ -18,7 +18,7 @@ from ..cli import load_command
 from ..cli.places import function_script
 from ..errors import AutotuneError, InterruptionError, RunError, UsageError, did_you_mean
 from ..records.codec import from_json
-from ..records.measurement import format_measured
+from ..records.figures import format_measured
 from ..records.study import AnswerKind
 from ..report.answer import headline
 from ..report.page import render_html

@@ -13,7 +13,7 @@ from ..export.exporters import EXPORTERS
 from ..export.trackers.sending import TRACKERS
 from ..records.codec import to_json
 from ..records.configuration import Configuration
-from ..records.measurement import format_figures, format_measured
+from ..records.figures import format_figures, format_measured
 from ..records.outcome import Measured, Outcome
 from ..records.printable import first_line, printable, shell_word
 from ..records.study import StudyRecord

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import AutotuneError, RunError, UsageError
-from ..records.chosen import choice_settings
+from ..records.choices import choice_settings
 from ..records.codec import to_json
+from ..records.figures import format_measured
 from ..records.gate import Gate, GateAnswer, GateBaseline, PastGate, Reference
-from ..records.measurement import format_measured
 from ..records.outcome import Measured
 from ..records.printable import as_operand, first_line, printable, shell_word
 from ..records.study import StudySpec

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import UsageError
 from ..launch.requests import discovery_request, has_placeholder
 from ..machine.environments import engine_interpreter
-from ..records.chosen import allowed_choices, converted_by, engine_choices
+from ..records.choices import allowed_choices, converted_by, engine_choices
 from ..records.codec import dumps
 from ..records.engines import ENGINES, MODEL_ENGINE, PLAIN_ENGINES, Engine
 from ..records.printable import printable, shell_line, shell_word

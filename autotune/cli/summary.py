@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ..machine.interpreter import find_interpreter
-from ..records.measurement import format_figures
+from ..records.figures import format_figures
 from ..records.outcome import Measured
 from ..records.printable import first_line, launch_command, shell_line, shell_word
 from ..records.study import StudyRecord, StudySpec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records.environment import device_differences
-from ..records.measurement import format_figures
+from ..records.figures import format_figures
 from ..records.units import format_bytes
 from ..report.answer import headline
 from ..report.record import Report

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import BundleError, ExportError, UsageError
-from ..records.chosen import made_choices
+from ..records.choices import made_choices
 from ..records.codec import from_json, to_json
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, PLAIN_ENGINES
@@ -22,11 +22,11 @@ from ..records.printable import printable_strings, shell_word
 from ..records.stack import STACK_VERSION, Stack
 from ..records.study import StudyRecord
 from . import variables
+from .atomic_file import write_synced
 from .readme import FILES, README_NAME, REPORT_NAME, render_readme
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, converted_files, session_files
 from .stack import AS_TYPED, STACK_NAME, build_stack, choose_configuration, render_stack
 from .variables import ENV_SH_NAME, MEM_OPT_NAME, MEM_OPT_VARIABLE, render_env_sh
-from .whole import write_synced
 
 _NAMES = frozenset({*FILES, README_NAME, f"{CONVERTED_NAME}.data"})
 

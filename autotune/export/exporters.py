@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import PredictionError, UsageError
 from ..predict.prediction import Predictor
-from ..records.chosen import made_choices
+from ..records.choices import made_choices
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.facts import Facts, Located

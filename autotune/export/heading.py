@@ -10,8 +10,8 @@ from pathlib import Path
 from ..records.configuration import keeps_batch_size
 from ..records.environment import Environment
 from ..records.facts import Facts
-from ..records.figures import accumulation_seen, accumulation_to_keep
-from ..records.measurement import Figures, format_figures
+from ..records.figures import Figures, format_figures
+from ..records.global_batch import accumulation_seen, accumulation_to_keep
 from ..records.proof import Proof
 from ..records.study import StudyRecord
 from ..records.units import format_bytes

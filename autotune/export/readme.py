@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from ..records.choice import Choice
-from ..records.chosen import choices_of, converted_by, made_choices
+from ..records.choices import choices_of, converted_by, made_choices
 from ..records.configuration import keeps_batch_size
 from ..records.engines import ENGINES, PLAIN_ENGINES
-from ..records.figures import global_batch_sentences
+from ..records.figures import format_figures
 from ..records.fingerprint import script_title
-from ..records.measurement import format_figures
+from ..records.global_batch import global_batch_sentences
 from ..records.printable import launch_command, printable, shell_word
 from ..records.stack import Stack
 from ..records.units import format_bytes

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from ..errors import ExportError
-from ..records.chosen import converted_by, made_choices
+from ..records.choices import converted_by, made_choices
 from ..records.codec import to_json
 from ..records.configuration import Configuration
 from ..records.printable import printable

@@ -8,26 +8,19 @@ from pathlib import Path
 from ..errors import ExportError, PredictionError
 from ..predict.prediction import read_graphs
 from ..records.choice import StackLine
-from ..records.chosen import choice_settings, converted_by, made_choices
+from ..records.choices import choice_settings, converted_by, made_choices
 from ..records.codec import dumps
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.environment import Environment
 from ..records.facts import Facts
-from ..records.figures import (
-    accumulation_seen,
-    accumulation_to_keep,
-    figures_of,
-    global_batch,
-    proof_of,
-    readings_of,
-    script_figures_of,
-)
 from ..records.gate import GraphReading
+from ..records.global_batch import accumulation_seen, accumulation_to_keep, global_batch
 from ..records.outcome import Measured
 from ..records.printable import printable, printable_strings, shell_word
 from ..records.stack import STACK_VERSION, Stack, StackLayer
 from ..records.study import Repeat, StudyRecord, Trial
+from ..records.study_results import figures_of, proof_of, readings_of, script_figures_of
 from ..records.words import recomputed_words
 from ..verdict.memory_limit import limit_of
 from .variables import MEM_OPT_NAME, MEM_OPT_VARIABLE, allowed

@@ -17,7 +17,7 @@ import onnxruntime
 from ..errors import FormatError, UsageError
 from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import ProgressFile, append_line
-from ..records.chosen import choices_of, made_choices
+from ..records.choices import choices_of, made_choices
 from ..records.codec import loads
 from ..records.configuration import Configuration
 from ..records.conversion import ConversionChoice
@@ -25,8 +25,9 @@ from ..records.facts import BatchControl, Facts, RootFacts
 from ..records.fingerprint import script_sha256
 from ..records.inference import Conversion, Converted, InferenceFacts
 from ..records.measurement import Measurement, MemorySplit
+from ..records.measuring import Measuring
 from ..records.outcome import Fallback, Measured, Outcome, OutOfMemory, ScriptError
-from ..records.run import PROTOCOL_VERSION, Compared, Described, Ended, Measuring, Request, Result, Verifying
+from ..records.run import PROTOCOL_VERSION, Compared, Described, Ended, Request, Result, Verifying
 from ..records.session import converted_folder, session_of
 from ..records.units import format_bytes, format_rate, format_share, format_speed
 from .convert import compare, convert, keep

@@ -13,7 +13,7 @@ from ..metering.results import ProgressFile
 from ..metering.trial_meter import TrialMeter, Window
 from ..records.inference import InferenceMoment, InferencePhase
 from ..records.measurement import Measurement, MemorySplit, Peaks
-from ..records.run import Measuring
+from ..records.measuring import Measuring
 from ..records.session import Session
 from ..records.units import format_bytes
 from .feeds import Feed

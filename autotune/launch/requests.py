@@ -11,7 +11,8 @@ from ..errors import UsageError
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, Engine, plain_engine_of
 from ..records.facts import AccumulationControl, BatchControl, Facts, Preload
-from ..records.run import GpuMeasuring, Measuring, Request, Verifying
+from ..records.measuring import GpuMeasuring, Measuring
+from ..records.run import Request, Verifying
 from ..records.stack import Stack
 from ..records.study import StudySpec
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import get_args
 
 from ..errors import AutotuneError, UsageError
-from ..records.chosen import choices_of, refused_choices
+from ..records.choices import choices_of, refused_choices
 from ..records.engines import ENGINES, Engine
 from .environments import OWN_ENGINE, REQUIREMENTS, TORCH, environment_folder, environment_python
 from .host import find_cxx_compiler

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..records.measurement import CONTENDED_SHARE, Measurement, median_interval, nearly_whole
-from ..records.run import GpuMeasuring, Measuring
+from ..records.measuring import GpuMeasuring, Measuring
 from .host import ResidentMemory
 
 

@@ -1,169 +1,80 @@
-"""Figures of a study for bundle and report: a configuration's rounds and figures, its proof, the accumulation."""
+"""Figures of a setting, over its rounds or of one trial, and how tables and sentences show them."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from .configuration import Configuration, keeps_batch_size
-from .gate import Reading
-from .measurement import Figures, Measurement, nearly_whole, summary_of
-from .proof import Proof
-from .stack import GlobalBatch
-from .study import Repeat, StudyRecord
+from .measurement import Measurement, Peaks
+from .units import format_bytes, format_rate, format_speed
 
 
-def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | None:
-    """Return what was measured of ``configuration``, in its rounds or else in its trial; None if nothing was."""
-    return _figures_of(record, configuration, rounds_of(record.repeats, configuration))
+@dataclass(frozen=True)
+class Figures:
+    """The measured figures of a configuration: samples/s with their spread, the step time in seconds, and the peaks.
 
-
-def script_figures_of(record: StudyRecord, beside: Configuration | None) -> Figures | None:
-    """Return what was measured of the script as it is, in the same rounds as ``beside`` where that was in some.
-
-    Finals may be on different machines, so a setting goes with what was measured of the script in turns with it.
+    The spread is over the rounds; of a single measurement it is the 95 % confidence interval. The peaks are those of
+    the round that took the most memory.
     """
-    if record.facts is None:
-        return None
-    baseline, ours = record.facts.baseline, rounds_of(record.repeats, beside) if beside is not None else ()
-    finals = {one.final for one in ours}
-    own = tuple(one for one in record.repeats if one.configuration.key == baseline.key and one.final in finals)
-    return _figures_of(record, baseline, own or rounds_of(record.repeats, baseline))
+
+    samples_per_s: float
+    samples_per_s_low: float
+    samples_per_s_high: float
+    step_time_s: float
+    peaks: Peaks
+    rounds: int
 
 
-def _figures_of(record: StudyRecord, configuration: Configuration, rounds: Sequence[Repeat]) -> Figures | None:
-    measured = [repeat.outcome.measurement for repeat in rounds if repeat.outcome.measurement]
-    measured = measured or _trials_of(record, configuration)[:1]
-    return summary_of(measured) if measured else None
-
-
-def _trials_of(record: StudyRecord, configuration: Configuration) -> list[Measurement]:
-    return [
-        trial.measured for trial in record.trials if trial.measured and trial.configuration.key == configuration.key
-    ]
-
-
-def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[Repeat, ...]:
-    """Return a configuration's rounds, in order, of one final: of the latest among those that have most of them."""
-    finals: dict[int, list[Repeat]] = {}
-    for repeat in repeats:
-        if repeat.configuration.key == configuration.key:
-            finals.setdefault(repeat.final, []).append(repeat)
-    if not finals:
-        return ()
-    chosen = max(finals, key=lambda final: (len(finals[final]), final))
-    return tuple(sorted(finals[chosen], key=lambda repeat: repeat.round))
-
-
-def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Reading | None, Reading | None]:
-    """Return what each round measured of ``configuration``, and of the script as it stands in the same rounds.
-
-    Without such rounds of the script, those of ``configuration`` alone, or else its only trial. None for what was not
-    measured, or not counted.
-    """
-    baseline = None if record.facts is None else record.facts.baseline
-    ours = rounds_of(record.repeats, configuration)
-    own = {(one.final, one.round): one for one in record.repeats if baseline and one.configuration.key == baseline.key}
-    pairs = [
-        (mine.outcome.measurement, his.outcome.measurement)
-        for mine in ours
-        if (his := own.get((mine.final, mine.round))) and mine.outcome.measurement and his.outcome.measurement
-    ]
-    if pairs:
-        setting, script = reading_of([mine for mine, _ in pairs]), reading_of([his for _, his in pairs])
-        return setting, None if setting is None else script
-    alone = [one.outcome.measurement for one in ours if one.outcome.measurement]
-    return reading_of(alone or _trials_of(record, configuration)[:1]), None
-
-
-def reading_of(measurements: Sequence[Measurement]) -> Reading | None:
-    """Return what rounds measured; None if there are none, or a figure is missing that ratios could be made of."""
-    reading = Reading(
-        tuple(one.samples_per_s for one in measurements), tuple(one.peaks.fit_bytes or 0 for one in measurements)
-    )
-    return reading if reading.is_usable else None
-
-
-def proof_of(record: StudyRecord, configuration: Configuration) -> Proof | None:
-    """Return the proof of ``configuration``; None if there is none."""
-    proofs = () if record.verdict is None else record.verdict.proofs
-    return next((proof for proof in proofs if proof.configuration.key == configuration.key), None)
-
-
-def format_count(count: float) -> str:
-    """Write how many optimizer steps an epoch has: ``128``, ``12.5``, ``1,250``."""
-    return f"{count:,.0f}" if count >= 100 or float(count).is_integer() else f"{count:.3g}"
-
-
-def accumulation_seen(record: StudyRecord) -> float | None:
-    """Return how many micro-batches one process of the script takes per optimizer step; None before discovery."""
-    if record.facts is None:
-        return None
-    measured = record.baseline.measured if record.baseline is not None else None
-    return nearly_whole(record.facts.calls_per_step) if measured is None else measured.micro_batches
-
-
-def global_batch(record: StudyRecord, configuration: Configuration | None) -> GlobalBatch | None:
-    """Return what an optimizer step takes with ``configuration``; None where no batch size is known."""
-    seen = accumulation_seen(record)
-    if record.facts is None or seen is None or configuration is None or configuration.batch_size is None:
-        return None
-    accumulation, epoch = configuration.accumulation or seen, record.facts.epoch
-    processes = (trial.measured.num_processes for trial in record.trials if trial.measured)
-    return GlobalBatch(
-        micro_batch=configuration.batch_size,
-        accumulation=accumulation,
-        num_processes=next(processes, 1),
-        steps_per_epoch=None if epoch is None else epoch.batches(configuration.batch_size) / accumulation,
+def summary_of(rounds: Sequence[Measurement]) -> Figures:
+    """Summarize the rounds of one setting, one at least."""
+    rates = [one.samples_per_s for one in rounds]
+    low, high = (min(rates), max(rates)) if len(rounds) > 1 else rounds[0].samples_per_s_interval
+    return Figures(
+        samples_per_s=statistics.median(rates),
+        samples_per_s_low=low,
+        samples_per_s_high=high,
+        step_time_s=statistics.median(one.step_time_s for one in rounds),
+        peaks=max((one.peaks for one in rounds), key=lambda peaks: peaks.fit_bytes or 0),
+        rounds=len(rounds),
     )
 
 
-def accumulation_to_keep(accumulation: float, script_batch_size: int | None, batch_size: int | None) -> float | None:
-    """Return the accumulation that keeps the script's global batch; None where no whole number does."""
-    if batch_size is None or batch_size == script_batch_size:
-        return accumulation
-    if script_batch_size is None:
-        return None
-    kept = nearly_whole(script_batch_size * accumulation / batch_size)
-    return kept if kept >= 1 and kept.is_integer() else None
+def figure_cells(figures: Figures | None) -> dict[str, str]:
+    """Write the figures of a setting for a table, by the headings of its columns; empty where a figure is not known."""
+    return {
+        "Samples/s": format_rate(figures.samples_per_s) if figures and figures.samples_per_s else "",
+        "Spread": _range(figures) if figures and figures.samples_per_s else "",
+        "Peak": "" if figures is None or figures.peaks.fit_bytes is None else format_peak(figures.peaks),
+    }
 
 
-def global_batch_sentences(
-    batch_size: int | None, own: int | None, before: GlobalBatch | None, after: GlobalBatch | None, kept: float | None
-) -> tuple[str, ...]:
-    """Say what a setting does to the global batch; empty where it leaves the script's ``own`` batch size alone.
-
-    ``before`` is the global batch of the script, ``after`` that of the setting. ``kept`` is the accumulation that would
-    keep the script's (``accumulation_to_keep``). None is for what is not known.
-    """
-    if keeps_batch_size(batch_size, own):
-        return ()
-    if before is None or after is None:
-        return (f"Batch size {batch_size} per process; the script's own is not known.",)
-    if before.samples == after.samples:
-        now = f"{format_count(before.samples)} samples per optimizer step, now as {_micro_batches(after)}"
-        return (f"The global batch stays {now}.",)
-    sentences = [f"The global batch changes from {_taken(before)} to {_taken(after)} samples per optimizer step."]
-    if before.steps_per_epoch and after.steps_per_epoch:
-        now, then = format_count(after.steps_per_epoch), format_count(before.steps_per_epoch)
-        sentences.append(f"An epoch has {now} instead of {then} optimizer steps.")
-    if kept is None:
-        sentences.append(
-            f"No whole number of micro-batches of {batch_size} keeps the global batch, so look at the learning rate."
-        )
-    else:
-        sentences.append(
-            f"To keep the global batch, accumulate gradients over {format_count(kept)} micro-batches instead of "
-            f"{format_count(before.accumulation)}."
-        )
-    return tuple(sentences)
+def format_peak(peaks: Peaks) -> str:
+    """Write the peak that a memory limit is held against, with its unit: ``22.1 GiB``; ``not known`` without one."""
+    peak = peaks.fit_bytes
+    return "not known" if peak is None else format_bytes(peak)
 
 
-def _taken(taken: GlobalBatch) -> str:
-    is_plain = taken.accumulation == 1 and taken.num_processes == 1
-    samples = format_count(taken.samples)
-    return samples if is_plain else f"{samples} ({_micro_batches(taken)})"
+def format_measured(measured: Measurement | Figures) -> str:
+    """Write samples/s and the peak: ``187.2 samples/s, 22.1 GiB``."""
+    return f"{format_speed(measured.samples_per_s)}, {format_peak(measured.peaks)}"
 
 
-def _micro_batches(taken: GlobalBatch) -> str:
-    processes = f" in each of {taken.num_processes} processes" if taken.num_processes > 1 else ""
-    return f"{format_count(taken.accumulation)} x {format_count(taken.micro_batch)}{processes}"
+def format_spread(figures: Figures) -> str:
+    """Write the spread of samples/s, of rounds or of one median: ``185.4 to 187.7, 3 rounds``."""
+    of = f"{figures.rounds} rounds" if figures.rounds > 1 else "95 %"
+    return f"{_range(figures)}, {of}"
+
+
+def format_figures(figures: Figures | None) -> str:
+    """Write samples/s with their spread, and the peak where there is one."""
+    if figures is None:
+        return "not measured"
+    memory = "" if figures.peaks.fit_bytes is None else f" at a peak of {format_peak(figures.peaks)}"
+    if not figures.samples_per_s:
+        return f"samples not counted{memory}"
+    return f"{format_speed(figures.samples_per_s)} ({format_spread(figures)}){memory}"
+
+
+def _range(figures: Figures) -> str:
+    return f"{format_rate(figures.samples_per_s_low)} to {format_rate(figures.samples_per_s_high)}"

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from .environment import DeviceConditions
 from .matrix import PhaseMemory
-from .units import format_bytes, format_rate, format_speed
 
 # From this share of the time on what others took contends a measurement. On a quiet machine threads wait for a
 # processor for less than one per cent, and a desktop that draws itself takes less of a GPU.
@@ -113,22 +111,6 @@ class Measurement:
         return samples / high, samples / low
 
 
-@dataclass(frozen=True)
-class Figures:
-    """The measured figures of a configuration: samples/s with their spread, the step time in seconds, and the peaks.
-
-    The spread is over the rounds; of a single measurement it is the 95 % confidence interval. The peaks are those of
-    the round that took the most memory.
-    """
-
-    samples_per_s: float
-    samples_per_s_low: float
-    samples_per_s_high: float
-    step_time_s: float
-    peaks: Peaks
-    rounds: int
-
-
 def nearly_whole(value: float) -> float:
     """Round a ratio that is as good as a whole number: samples are counted, and a last batch may be short."""
     return float(round(value)) if value and abs(value - round(value)) <= _WHOLE * value else value
@@ -145,57 +127,3 @@ def median_interval(values: tuple[float, ...] | list[float]) -> tuple[float, flo
     low = max(0, math.floor(n / 2 - half))
     high = min(n - 1, math.ceil(n / 2 + half) - 1)
     return ordered[low], ordered[max(high, low)]
-
-
-def summary_of(rounds: Sequence[Measurement]) -> Figures:
-    """Summarize the rounds of one setting, one at least."""
-    rates = [one.samples_per_s for one in rounds]
-    low, high = (min(rates), max(rates)) if len(rounds) > 1 else rounds[0].samples_per_s_interval
-    return Figures(
-        samples_per_s=statistics.median(rates),
-        samples_per_s_low=low,
-        samples_per_s_high=high,
-        step_time_s=statistics.median(one.step_time_s for one in rounds),
-        peaks=max((one.peaks for one in rounds), key=lambda peaks: peaks.fit_bytes or 0),
-        rounds=len(rounds),
-    )
-
-
-def figure_cells(figures: Figures | None) -> dict[str, str]:
-    """Write the figures of a setting for a table, by the headings of its columns; empty where a figure is not known."""
-    return {
-        "Samples/s": format_rate(figures.samples_per_s) if figures and figures.samples_per_s else "",
-        "Spread": _range(figures) if figures and figures.samples_per_s else "",
-        "Peak": "" if figures is None or figures.peaks.fit_bytes is None else format_peak(figures.peaks),
-    }
-
-
-def format_peak(peaks: Peaks) -> str:
-    """Write the peak that a memory limit is held against, with its unit: ``22.1 GiB``; ``not known`` without one."""
-    peak = peaks.fit_bytes
-    return "not known" if peak is None else format_bytes(peak)
-
-
-def format_measured(measured: Measurement | Figures) -> str:
-    """Write samples/s and the peak: ``187.2 samples/s, 22.1 GiB``."""
-    return f"{format_speed(measured.samples_per_s)}, {format_peak(measured.peaks)}"
-
-
-def format_spread(figures: Figures) -> str:
-    """Write the spread of samples/s, of rounds or of one median: ``185.4 to 187.7, 3 rounds``."""
-    of = f"{figures.rounds} rounds" if figures.rounds > 1 else "95 %"
-    return f"{_range(figures)}, {of}"
-
-
-def format_figures(figures: Figures | None) -> str:
-    """Write samples/s with their spread, and the peak where there is one."""
-    if figures is None:
-        return "not measured"
-    memory = "" if figures.peaks.fit_bytes is None else f" at a peak of {format_peak(figures.peaks)}"
-    if not figures.samples_per_s:
-        return f"samples not counted{memory}"
-    return f"{format_speed(figures.samples_per_s)} ({format_spread(figures)}){memory}"
-
-
-def _range(figures: Figures) -> str:
-    return f"{format_rate(figures.samples_per_s_low)} to {format_rate(figures.samples_per_s_high)}"

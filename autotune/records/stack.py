@@ -8,9 +8,9 @@ from pathlib import Path
 from .engines import ENGINES, Engine
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, OptimizerFacts, PrecisionFacts
+from .figures import Figures
 from .fingerprint import Fingerprint, ModelPrint, SourceFile
 from .gate import GraphReading, Reading
-from .measurement import Figures
 from .proof import Proof
 
 STACK_VERSION = 1

@@ -10,11 +10,12 @@ from .configuration import Configuration
 from .engines import Engine, EngineProperties
 from .environment import Environment
 from .facts import Facts
+from .figures import Figures
 from .fingerprint import script_sha256, script_title
-from .measurement import Figures, Measurement
+from .measurement import Measurement
+from .measuring import Measuring
 from .outcome import Outcome
 from .proof import Proof
-from .run import Measuring
 from .units import format_bytes, format_share
 
 Stage = Literal["discovery", "search", "rounds", "proof", "compiled"]

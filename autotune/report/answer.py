@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ..records.chosen import converted_by
+from ..records.choices import converted_by
 from ..records.configuration import Configuration, keeps_batch_size
 from ..records.engines import COMPILING_ENGINES, ENGINES
 from ..records.outcome import OUTCOMES
@@ -12,7 +12,7 @@ from ..records.printable import first_line, shell_word
 from ..records.proof import Proof
 from ..records.units import format_bytes, format_ratio, format_share, format_speed
 from ..records.words import joined, sentence, setting_words
-from ..verdict.parts import Kind
+from ..verdict.gain import Kind
 from .record import Finalist, Report, ReportedAnswer, ReportedSetting
 
 

@@ -9,24 +9,18 @@ from typing import Any
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import (
-    accumulation_seen,
-    accumulation_to_keep,
-    figures_of,
-    global_batch,
-    proof_of,
-    rounds_of,
-    script_figures_of,
-)
-from ..records.measurement import Figures, Measurement, summary_of
+from ..records.figures import Figures, summary_of
+from ..records.global_batch import accumulation_seen, accumulation_to_keep, global_batch
+from ..records.measurement import Measurement
 from ..records.outcome import Measured, OutOfMemory
 from ..records.printable import launch_command, printable_strings
 from ..records.study import Comparison, StudyRecord, Verdict
+from ..records.study_results import figures_of, proof_of, rounds_of, script_figures_of
 from ..records.words import recomputed_words, setting_words
 from ..verdict.feasible import Flaw, flaws_of, front
 from ..verdict.finalists import baseline_is_finite
+from ..verdict.gain import gain_of
 from ..verdict.memory_limit import answer_limit_of, limit_of
-from ..verdict.parts import gain_of
 from ..verdict.sentences import compiled_gain
 from .foresight import foreseen_of, steps_of
 from .record import (

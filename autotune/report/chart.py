@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
-from ..records.measurement import Figures, format_figures
+from ..records.figures import Figures, format_figures
 from ..records.units import format_bytes, format_speed
 from ..records.words import cut_names
 from .record import Point, Report, winner_word

@@ -12,8 +12,8 @@ from ..predict.course import Moment
 from ..predict.prediction import Predictor
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import figures_of
 from ..records.study import StudyRecord
+from ..records.study_results import figures_of
 from .record import StepMemory
 
 # Each is simulated, which takes milliseconds; so many are enough to see how far off they are.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..records.codec import to_json
-from ..records.measurement import figure_cells, format_spread
+from ..records.figures import figure_cells, format_spread
 from ..records.units import format_bytes, format_duration, format_rate
 from ..records.words import cut_names
 from . import answer, sentences, tables

@@ -22,15 +22,16 @@ from ..records.facts import (
     PrecisionFacts,
     RootFacts,
 )
+from ..records.figures import Figures
 from ..records.graph import Calibration
 from ..records.inference import InferenceFacts
 from ..records.matrix import PhaseMemory
-from ..records.measurement import Figures, MemorySplit
+from ..records.measurement import MemorySplit
 from ..records.outcome import Outcome
 from ..records.proof import Proof
 from ..records.stack import GlobalBatch
 from ..records.study import AnswerKind, Comparison, StudySpec, TimeSpent
-from ..verdict.parts import Gain
+from ..verdict.gain import Gain
 
 REPORT_VERSION = 5
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from ..records.engines import Target
 from ..records.facts import ClusterFacts
-from ..records.figures import global_batch_sentences
+from ..records.global_batch import global_batch_sentences
 from ..records.matrix import MemoryPhase, highest
 from ..records.outcome import Died, Measured, TimedOut
 from ..records.printable import first_line

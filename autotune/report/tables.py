@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from ..records.engines import Target
 from ..records.facts import OptimizerFacts, PrecisionFacts
+from ..records.figures import figure_cells
 from ..records.matrix import PhaseMemory
-from ..records.measurement import figure_cells
 from ..records.outcome import OUTCOMES
 from ..records.proof import GROUPS, GroupDifference, Proof, difference_of
 from ..records.study import Fit, Found, format_chance

@@ -16,7 +16,7 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial, TrialState
 
-from ..records.chosen import choices_of
+from ..records.choices import choices_of
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.outcome import OUTCOMES, Measured, NoTrainingStep, Outcome, OutOfMemory, TimedOut

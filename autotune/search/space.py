@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-from ..records.chosen import choices_of, engine_choices
+from ..records.choices import choices_of, engine_choices
 from ..records.configuration import Configuration
 from ..records.engines import COMPILING_ENGINES, ENGINES, PLAIN_ENGINES, SWITCHING_ENGINES, Engine, plain_engine_of
 from ..records.facts import ClusterFacts, Facts

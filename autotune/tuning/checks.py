@@ -17,7 +17,7 @@ from ..errors import DiscoveryError, FormatError, InterruptionError, RunError, U
 from ..machine.interpreter import find_module
 from ..predict.formulas import Formula
 from ..records.audit import Audit
-from ..records.chosen import choices_of
+from ..records.choices import choices_of
 from ..records.engines import Engine, Target
 from ..records.facts import ClusterFacts, Facts
 from ..records.inference import InferenceFacts

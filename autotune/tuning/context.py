@@ -15,12 +15,13 @@ from ..machine.host import host_memory_limit
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.facts import Facts
-from ..records.figures import rounds_of
+from ..records.measuring import Measuring
 from ..records.outcome import Outcome
 from ..records.proof import Proof
-from ..records.run import Measuring, Request, Verifying
+from ..records.run import Request, Verifying
 from ..records.stack import Stack
 from ..records.study import Comparison, Repeat, Stage, StudyRecord, StudySpec, Trial
+from ..records.study_results import rounds_of
 from ..store.study import Study
 from ..verdict.aim import Aim
 from ..verdict.finalists import awaited, to_confirm

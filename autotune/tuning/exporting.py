@@ -15,7 +15,8 @@ from ..launch.requests import locate_request, round_request
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.facts import Facts, Located
-from ..records.measurement import Measurement, summary_of
+from ..records.figures import summary_of
+from ..records.measurement import Measurement
 from ..records.outcome import Measured, Outcome
 from ..records.printable import first_line, shell_word
 from ..records.proof import Proof

@@ -10,15 +10,15 @@ from typing import Literal
 from ..errors import AutotuneError
 from ..launch.port import RunResult
 from ..launch.requests import trial_request
-from ..records.chosen import engine_choices
+from ..records.choices import engine_choices
 from ..records.configuration import Configuration
 from ..records.engines import Engine
 from ..records.facts import Facts
-from ..records.figures import figures_of, rounds_of
 from ..records.plan import ALL, RECOMPUTE, Plan
 from ..records.proof import Proof
 from ..records.run import Verifying
 from ..records.study import CompiledRun, Repeat, StudyRecord, Verdict
+from ..records.study_results import figures_of, rounds_of
 from ..records.words import sentence, setting_words
 from ..verdict.decision import allowed, decide
 from ..verdict.finalists import baseline_is_finite

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..launch.port import RunResult
-from ..records.chosen import made_choices
+from ..records.choices import made_choices
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.outcome import Measured, Outcome

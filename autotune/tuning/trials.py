@@ -14,7 +14,7 @@ from pathlib import Path
 from ..errors import AutotuneError
 from ..launch.port import Event
 from ..launch.requests import trial_request
-from ..records.chosen import engine_choices
+from ..records.choices import engine_choices
 from ..records.codec import loads, to_json
 from ..records.configuration import Configuration
 from ..records.environment import Environment

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import figures_of, rounds_of
 from ..records.study import AnswerKind, StudyRecord, Trial, Verdict
+from ..records.study_results import figures_of, rounds_of
 from ..records.words import sentence
 from . import sentences
 from .aim import Aim

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import rounds_of
 from ..records.study import Comparison, Repeat, StudySpec, Trial
+from ..records.study_results import rounds_of
 from .aim import Aim
 from .contention import may_be_faster, most_per_s
 from .feasible import is_feasible

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..records.choices import AllocatorChoice
-from ..records.chosen import choices_of
+from ..records.choices import AllocatorChoice, choices_of
 from ..records.outcome import Outcome, OutOfMemory
 from ..records.study import StudyRecord
 from ..records.units import format_bytes

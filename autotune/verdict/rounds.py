@@ -14,9 +14,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ..records.configuration import Configuration
-from ..records.figures import rounds_of
-from ..records.measurement import Measurement, summary_of
+from ..records.figures import summary_of
+from ..records.measurement import Measurement
 from ..records.study import Comparison, Repeat
+from ..records.study_results import rounds_of
 from ..records.units import TELLS_NOTHING
 from .aim import Aim
 from .feasible import is_feasible

@@ -8,10 +8,11 @@ from statistics import fmean, stdev
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.figures import figures_of, rounds_of
-from ..records.measurement import Figures, Measurement, format_peak
+from ..records.figures import Figures, format_peak
+from ..records.measurement import Measurement
 from ..records.outcome import OutOfMemory
 from ..records.study import Comparison, Repeat, StudyRecord, Trial
+from ..records.study_results import figures_of, rounds_of
 from ..records.units import TELLS_NOTHING, format_bytes, format_rate, format_ratio, format_share, format_speed
 from ..records.words import counted, sentence, setting_words
 from .aim import Aim

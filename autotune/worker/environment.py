@@ -9,7 +9,7 @@ import socket
 import torch
 
 from ..metering.host import driver_version, processor_name
-from ..records.chosen import choice_variables
+from ..records.choices import choice_variables
 from ..records.environment import Environment
 from .device import uses_cuda
 

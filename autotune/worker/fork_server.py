@@ -17,7 +17,7 @@ When the controller's end is closed, the server ends, and with it (``PR_SET_PDEA
 
 A script sees the same in a forked process as in a fresh one, with these exceptions: other modules that torch imports
 are in ``sys.modules`` already, ``/proc/self/cmdline``, and the order of sets of strings, which is the same in all runs
-of a server. Of modules that were imported ahead (``preloading.py``, ``hidden.py``), importing one brings all.
+of a server. Of modules that were imported ahead (``preloading.py``, ``hidden_modules.py``), importing one brings all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ..records.codec import from_json
 from ..records.facts import Preload
 
 if TYPE_CHECKING:
-    from .hidden import Hidden
+    from .hidden_modules import Hidden
 
 
 _DEVICES = ("/dev/nvidia", "/dev/dri/", "/dev/kfd")
@@ -56,7 +56,7 @@ def serve(descriptor: int) -> Hidden:
     if reason:
         sys.stderr.write(f"autotune fork server: {reason}\n")
         sys.exit(0)
-    from .hidden import Hidden
+    from .hidden_modules import Hidden
 
     preload, others, pages = Preload(), tuple[str, ...](), _file_pages()
     while True:

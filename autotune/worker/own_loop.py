@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from ..errors import BundleError
-from ..records.choices import OptimizerChoice
-from ..records.chosen import made_choices
+from ..records.choices import OptimizerChoice, made_choices
 from ..records.configuration import Configuration
 from ..records.fingerprint import Fingerprint
 from ..records.stale import Mismatch, applied_text, mismatches

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 from ..records.facts import Preload
-from .hidden import REPLACED_BY_TORCH
+from .hidden_modules import REPLACED_BY_TORCH
 from .native_writers import watch_native_writers
 from .surroundings import Surroundings
 

@@ -18,7 +18,7 @@ from ..errors import FormatError
 from ..files.keeper import FOLDER_VARIABLE, install_keeper
 from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import append_line
-from ..records.chosen import made_choices
+from ..records.choices import made_choices
 from ..records.codec import dumps, loads
 from ..records.configuration import Configuration
 from ..records.outcome import NoTrainingStep
@@ -38,7 +38,7 @@ from .torch_import import LIBRARIES, when_imported
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from .hidden import Hidden
+    from .hidden_modules import Hidden
 
 
 _CACHE_FOLDERS = "torch._inductor.runtime.cache_dir_utils"

@@ -54,7 +54,7 @@ def measure(path, shapes, batch, runs, setting):
     from autotune.inference.model import read_model
     from autotune.inference.session import Runner
     from autotune.metering.host import reset_resident_peak, resident_bytes, resident_peak
-    from autotune.records.chosen import made_choices
+    from autotune.records.choices import made_choices
     from autotune.records.session import session_of
 
     model = read_model(path)

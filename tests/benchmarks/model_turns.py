@@ -73,7 +73,8 @@ def measured(model, choices, batch, fed, folder):
     """A measurement in a process of its own."""
     from autotune.records.codec import dumps, loads
     from autotune.records.configuration import Configuration
-    from autotune.records.run import Line, Measuring, Request, Result
+    from autotune.records.measuring import Measuring
+    from autotune.records.run import Line, Request, Result
 
     folder.mkdir()
     configuration = Configuration("onnxruntime", batch_size=batch, choices=choices)

@@ -28,8 +28,8 @@ from autotune.machine.meters.nvidia import read_gpus
 from autotune.metering.host import processor_name
 from autotune.records.codec import dumps, loads
 from autotune.records.environment import Environment
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Measured
-from autotune.records.run import Measuring
 from autotune.records.units import format_share, parse_duration
 from trials.run import GOES_ON
 

@@ -19,8 +19,9 @@ from pathlib import Path
 
 from autotune.launch.process import ProcessLauncher
 from autotune.records.configuration import Configuration
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Measured, Outcome, OutOfMemory
-from autotune.records.run import Measuring, Request
+from autotune.records.run import Request
 
 SCRIPT = Path(__file__).resolve().parents[1] / "e2e/scripts/bad/oom_forward.py"
 MEASURING = Measuring(min_steps=100, max_steps=200, min_measure_s=0.0)

@@ -23,9 +23,10 @@ from autotune.machine.environments import environment_python
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl, Facts
 from autotune.records.measurement import Measurement
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Measured
 from autotune.records.plan import Plan
-from autotune.records.run import Measuring, Request
+from autotune.records.run import Request
 from autotune.records.study import StudySpec
 from autotune.search.space import build_space
 

@@ -31,9 +31,10 @@ from autotune.launch.process import ProcessLauncher  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
 from autotune.records.facts import BatchControl  # noqa: E402
 from autotune.records.fingerprint import script_sha256  # noqa: E402
+from autotune.records.measuring import Measuring  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
 from autotune.records.plan import Plan  # noqa: E402
-from autotune.records.run import Measuring, Request  # noqa: E402
+from autotune.records.run import Request  # noqa: E402
 from autotune.records.study import StudySpec  # noqa: E402
 from autotune.store.database import open_store  # noqa: E402
 from autotune.tuning.budget import Interruption  # noqa: E402

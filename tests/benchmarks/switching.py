@@ -31,9 +31,10 @@ from autotune.launch.process import ProcessLauncher  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
 from autotune.records.facts import BatchControl, Facts  # noqa: E402
 from autotune.records.measurement import Measurement, median_interval  # noqa: E402
+from autotune.records.measuring import Measuring  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
 from autotune.records.plan import ALL, Plan  # noqa: E402
-from autotune.records.run import Measuring, Request  # noqa: E402
+from autotune.records.run import Request  # noqa: E402
 
 SCRIPTS = ROOT / "tests/benchmarks/scripts"
 CASES: dict[str, tuple[Path, tuple[str, ...]]] = {

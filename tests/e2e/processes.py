@@ -25,8 +25,9 @@ from autotune.launch.process import ProcessLauncher
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl, Facts
 from autotune.records.measurement import Measurement
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Measured
-from autotune.records.run import Measuring, Request
+from autotune.records.run import Request
 from tests.fakes.waiting import DEADLINE_S
 
 from .warm import WarmPython

@@ -11,7 +11,8 @@ import pytest
 
 from autotune.records.audit import Audit
 from autotune.records.configuration import Configuration
-from autotune.records.run import Measuring, Request
+from autotune.records.measuring import Measuring
+from autotune.records.run import Request
 from autotune.report.audit import audit_sentences, judge_audit
 
 from .conftest import Once, Plain

@@ -16,7 +16,7 @@ if __name__ == "__main__":
     sys.argv[:] = [worker, directory]
     del sys.path[0]  # this file's folder: workers are started with -P
     package = run_path(worker)["load_package"]().__name__
-    hidden = importlib.import_module(f"{package}.worker.hidden")
+    hidden = importlib.import_module(f"{package}.worker.hidden_modules")
     facts = importlib.import_module(f"{package}.records.facts")
     run = importlib.import_module(f"{package}.worker.run")
     run._Host._refuse = lambda self, reason: os._exit(REFUSED)

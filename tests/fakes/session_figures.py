@@ -41,7 +41,7 @@ def _main(model, choices, sizes):
     import numpy as np
 
     from autotune.inference.session import Runner
-    from autotune.records.chosen import made_choices
+    from autotune.records.choices import made_choices
     from autotune.records.session import session_of
 
     before = _status()

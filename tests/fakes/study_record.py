@@ -8,9 +8,10 @@ import random
 from autotune.records.configuration import Configuration
 from autotune.records.environment import Environment
 from autotune.records.facts import BatchControl, ClusterFacts, Facts, OptimizerFacts, PrecisionFacts, RootFacts
+from autotune.records.figures import Figures, summary_of
 from autotune.records.graph import Calibration
 from autotune.records.matrix import MemoryPhase, PhaseMemory
-from autotune.records.measurement import Figures, Measurement, MemorySplit, Peaks, summary_of
+from autotune.records.measurement import Measurement, MemorySplit, Peaks
 from autotune.records.outcome import Measured, OutOfMemory, ScriptError, TimedOut
 from autotune.records.plan import Plan
 from autotune.records.proof import GROUPS, GroupDifference, Proof, widest

@@ -13,8 +13,9 @@ from torch import nn
 
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
+from autotune.records.measuring import GpuMeasuring, Measuring
 from autotune.records.outcome import Outcome
-from autotune.records.run import Described, Ended, GpuMeasuring, Line, Measuring, Request, Result
+from autotune.records.run import Described, Ended, Line, Request, Result
 from autotune.worker import process
 from autotune.worker.conductor import Conductor
 

@@ -18,8 +18,9 @@ from autotune.launch.process import ProcessLauncher
 from autotune.machine.meters.nvidia import read_gpus
 from autotune.records.configuration import Configuration
 from autotune.records.facts import Preload
+from autotune.records.measuring import GpuMeasuring, Measuring
 from autotune.records.outcome import Measured, Outcome
-from autotune.records.run import GpuMeasuring, Measuring, Request, Verifying
+from autotune.records.run import Request, Verifying
 
 SCRIPT = """
 import sys, torch

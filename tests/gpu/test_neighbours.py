@@ -21,8 +21,9 @@ from autotune.machine.devices import Device
 from autotune.machine.meters.nvidia import NvmlMeter, read_gpus
 from autotune.records.configuration import Configuration
 from autotune.records.measurement import Measurement
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Measured
-from autotune.records.run import Measuring, Request
+from autotune.records.run import Request
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,9 +11,9 @@ from torch.utils._triton import has_triton
 from autotune.launch.port import RunResult
 from autotune.machine.meters.nvidia import read_gpus
 from autotune.records.configuration import Configuration
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Fallback, OutOfMemory
 from autotune.records.plan import parse_plans
-from autotune.records.run import Measuring
 from autotune.worker.modes.measure import DeviceClock
 from tests.gpu.running import GIB, SCRIPT, held_by_another_process, logs, measured, needs_speeds, run
 

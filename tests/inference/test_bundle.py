@@ -17,7 +17,7 @@ from autotune.inference.convert import convert
 from autotune.inference.feeds import read_shapes
 from autotune.inference.model import read_model
 from autotune.inference.session import Runner
-from autotune.records.chosen import made_choices
+from autotune.records.choices import made_choices
 from autotune.records.configuration import Configuration
 from autotune.records.session import Session, session_of
 from autotune.records.study import Trial

@@ -16,11 +16,12 @@ from autotune.inference.profile import idle_settings
 from autotune.inference.session import Runner
 from autotune.inference.trial import PhasedMemory, Trial
 from autotune.metering.results import ProgressFile
-from autotune.records.chosen import choices_of, made_choices
+from autotune.records.choices import choices_of, made_choices
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.inference import InferenceFacts, InferenceMoment
-from autotune.records.run import GpuMeasuring, Line, Measuring, Request, Result
+from autotune.records.measuring import GpuMeasuring, Measuring
+from autotune.records.run import Line, Request, Result
 from autotune.records.session import Session, session_of
 from autotune.records.session_settings import SESSION_SETTINGS
 from tests.fakes.cuda_driver import FakeDriver, session_on_gpu

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.inference.convert import compare, keep
 from autotune.inference.session import Runner
-from autotune.records.chosen import choices_of, made_choices
+from autotune.records.choices import choices_of, made_choices
 from autotune.records.conversion import CONVERSIONS
 from autotune.records.session import Session, session_of
 from autotune.records.session_settings import SESSION_SETTINGS
@@ -81,7 +81,7 @@ def test_outputs_are_the_same_with_a_setting(tmp_path, choice, make):
         "import sys, json, numpy as np\n"
         "from pathlib import Path\n"
         "from autotune.inference.session import Runner\n"
-        "from autotune.records.chosen import made_choices\n"
+        "from autotune.records.choices import made_choices\n"
         "from autotune.records.session import Session, session_of\n"
         "feed = dict(np.load(sys.argv[2]))\n"
         "plain = Runner(Path(sys.argv[1]), Session())\n"

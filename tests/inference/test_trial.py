@@ -14,7 +14,8 @@ from autotune.inference.profile import idle_settings, profile
 from autotune.inference.run import _Prepared
 from autotune.inference.trial import PhasedMemory, Trial
 from autotune.records.configuration import Configuration
-from autotune.records.run import Measuring, Request
+from autotune.records.measuring import Measuring
+from autotune.records.run import Request
 from autotune.records.session import Session
 from tests.fakes.exported_models import encoder
 from tests.fakes.onnx_models import branching, chain, convolutional, picking, save

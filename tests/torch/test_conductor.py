@@ -15,9 +15,10 @@ import torch._dynamo.config
 
 from autotune.records.configuration import Configuration
 from autotune.records.measurement import Measurement
+from autotune.records.measuring import GpuMeasuring, Measuring
 from autotune.records.outcome import Fallback, Measured, NoTrainingStep
 from autotune.records.progress import Progress
-from autotune.records.run import Described, GpuMeasuring, Measuring
+from autotune.records.run import Described
 from autotune.worker.device import uses_cuda
 from autotune.worker.engines.timed_nodes import TimedNodes
 from autotune.worker.measuring.memory_split import memory_split

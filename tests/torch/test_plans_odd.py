@@ -11,9 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from autotune.records.configuration import Configuration
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Fallback, Measured, Outcome, ScriptError
 from autotune.records.plan import parse_plans
-from autotune.records.run import Measuring
 from tests.fakes.hooked import restored_torch
 from tests.fakes.odd_models import ODD_CASES, WIDTH, Averaging
 from tests.fakes.planned import Planned, clean_torch

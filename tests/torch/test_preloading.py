@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from autotune.records.facts import Preload
-from autotune.worker.hidden import Hidden
+from autotune.worker.hidden_modules import Hidden
 from autotune.worker.import_watch import ImportWatch
 from autotune.worker.preloading import PreloadError, TorchState, preload
 from autotune.worker.torch_import import when_imported

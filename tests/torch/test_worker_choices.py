@@ -18,8 +18,14 @@ from autotune.errors import UsageError
 from autotune.export.readme import render_readme
 from autotune.export.stack import build_stack
 from autotune.records.choice import Choice, StackLine
-from autotune.records.choices import ENGINES_CHOICES, TORCH_CHOICES, AutocastChoice, OptimizerChoice
-from autotune.records.chosen import choices_of, made_choices
+from autotune.records.choices import (
+    ENGINES_CHOICES,
+    TORCH_CHOICES,
+    AutocastChoice,
+    OptimizerChoice,
+    choices_of,
+    made_choices,
+)
 from autotune.records.configuration import Configuration
 from autotune.records.engines import Engine
 from autotune.records.facts import Facts

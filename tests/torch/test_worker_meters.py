@@ -13,7 +13,7 @@ from autotune.metering import trial_meter
 from autotune.metering.host import driver_version
 from autotune.metering.trial_meter import WaitingTime, Window
 from autotune.records.measurement import Measurement
-from autotune.records.run import Measuring
+from autotune.records.measuring import Measuring
 from autotune.worker.device import cuda_device, device_uuid, limit_memory, outside_bytes
 from autotune.worker.environment import describe_environment
 from autotune.worker.garbage import uncollected

@@ -17,8 +17,8 @@ from autotune.files.changes import Changes
 from autotune.launch.port import RunResult
 from autotune.records.audit import Audit, AuditedBlocks, AuditedCompile, AuditedRegion, Counted, Holder, IdleSetting
 from autotune.records.measurement import Peaks
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import ScriptError
-from autotune.records.run import Measuring
 from autotune.records.study import StudySpec
 from autotune.records.units import format_bytes
 from autotune.report.audit import (

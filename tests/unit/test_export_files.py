@@ -17,10 +17,11 @@ from autotune.predict.prediction import read_graphs
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
-from autotune.records.figures import accumulation_seen, accumulation_to_keep, figures_of
+from autotune.records.global_batch import accumulation_seen, accumulation_to_keep
 from autotune.records.outcome import Measured
 from autotune.records.plan import Plan, dump_mem_opt, parse_plans
 from autotune.records.stack import GlobalBatch, Stack
+from autotune.records.study_results import figures_of
 from autotune.records.units import format_rate
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
 from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished

@@ -25,8 +25,9 @@ from autotune.machine.devices import Gpus
 from autotune.machine.meters.run_meter import RunMeter
 from autotune.records.configuration import Configuration
 from autotune.records.facts import Preload
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Died, HostOutOfMemory, Measured, NoTrainingStep
-from autotune.records.run import Measuring, Request
+from autotune.records.run import Request
 from autotune.worker import fork_server
 from tests.fakes.memory_meter import fake_gpu
 from tests.fakes.waiting import DEADLINE_S, becomes_true, is_alive

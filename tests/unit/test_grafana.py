@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 import yaml
 
-from autotune.records.figures import figures_of
 from autotune.records.gate import Gate, Gauge, PastGate
 from autotune.records.outcome import Measured
 from autotune.records.study import Objective, Repeat
+from autotune.records.study_results import figures_of
 from autotune.store.database import open_store
 from autotune.verdict.memory_limit import answer_limit_of
 from tests.fakes.grafana import as_sent

@@ -14,7 +14,7 @@ import pytest
 
 from autotune.metering import trial_meter
 from autotune.metering.trial_meter import TrialMeter, WaitingTime, Window
-from autotune.records.run import Measuring
+from autotune.records.measuring import Measuring
 
 RULES = Measuring(
     min_warmup_steps=2, max_warmup_steps=8, min_steps=5, max_steps=30, interval_ratio=0.01, min_measure_s=0.0,

@@ -14,9 +14,9 @@ from autotune.export.bundle import export_bundle, read_bundle
 from autotune.records.codec import dumps, loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Died, OutOfMemory, ScriptError
 from autotune.records.proof import GroupDifference
-from autotune.records.run import Measuring
 from autotune.tuning.budget import Interruption
 from tests.benchmarks.peers import batches, measuring
 from tests.benchmarks.peers.__main__ import parse, with_bundle, workload_of

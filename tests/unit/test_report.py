@@ -11,7 +11,8 @@ from autotune.export.stack import build_stack
 from autotune.records.codec import dumps, loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl, EpochFacts, OutsideFacts
-from autotune.records.measurement import Peaks, format_figures
+from autotune.records.figures import format_figures
+from autotune.records.measurement import Peaks
 from autotune.records.outcome import Fallback, Measured, TimedOut
 from autotune.records.proof import GroupDifference, Proof
 from autotune.records.study import Objective, Trial

@@ -183,7 +183,7 @@ def test_a_library_that_torch_shares_is_seen_and_numpys_own_is_not(
 _HOST = f"""
 import importlib, importlib.util, sys
 sys.path.insert(0, {str(_WORKER.parents[1])!r})
-from autotune.worker.hidden import Hidden
+from autotune.worker.hidden_modules import Hidden
 from autotune.worker.torch_import import when_imported
 before = list(sys.meta_path)
 import torch

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import ExportError, UsageError
+from autotune.export.atomic_file import check_free, write_whole
 from autotune.export.exporters import EXPORTERS, express
 from autotune.export.expressing import Expressed, Refusal
 from autotune.export.heading import heading_of
-from autotune.export.whole import check_free, write_whole
 from autotune.launch.port import RunResult
 from autotune.records.configuration import Configuration
 from autotune.records.facts import ClusterFacts, Facts, Located, LocatedBlocks

@@ -9,9 +9,9 @@ import pytest
 from optuna.trial import TrialState
 
 from autotune.records.configuration import Configuration
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Measured, OutOfMemory
 from autotune.records.plan import Plan
-from autotune.records.run import Measuring
 from autotune.records.study import Trial
 from autotune.tuning import budget
 from autotune.tuning.budget import Budget, Interruption, RunCancel

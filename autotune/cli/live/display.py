@@ -17,7 +17,8 @@ from ...launch.port import Event
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES
 from ...records.facts import ClusterFacts, Facts
-from ...records.measurement import Measurement, format_measured, format_peak
+from ...records.figures import format_measured, format_peak
+from ...records.measurement import Measurement
 from ...records.outcome import Measured, Outcome
 from ...records.printable import first_line
 from ...records.proof import Proof

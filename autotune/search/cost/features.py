@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...records.chosen import choices_of
+from ...records.choices import choices_of
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES, PLAIN_ENGINES
 from ...records.facts import ClusterFacts, Facts

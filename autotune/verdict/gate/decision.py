@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...records.environment import Environment
-from ...records.figures import reading_of
 from ...records.gate import Gate, GateAnswer, Gauge, GaugeFound, Reference
 from ...records.measurement import Measurement
 from ...records.outcome import Measured, Outcome
 from ...records.printable import first_line
+from ...records.study_results import reading_of
 from ...records.units import format_bytes, format_share, format_speed
 from ...records.words import counted, joined, sentence
 from ..sequential import FIRST_LOOK

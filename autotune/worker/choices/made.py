@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ...records.choice import Choice
-from ...records.chosen import made_choices
+from ...records.choices import made_choices
 from ...records.configuration import Configuration
 from ...records.outcome import Fallback
 

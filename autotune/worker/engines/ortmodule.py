@@ -19,7 +19,7 @@ from typing import Any
 
 from torch import nn
 
-from ...records.chosen import choice_settings
+from ...records.choices import choice_settings
 from ...records.configuration import Configuration
 from ...records.outcome import Fallback, InvalidPlan, OutOfMemory
 from ...records.plan import Plan, dump_mem_opt

@@ -11,8 +11,8 @@ import torch
 
 from ...metering.trial_meter import TrialMeter, WaitingTime, WallClock, Window
 from ...records.matrix import MemoryPhase
+from ...records.measuring import Measuring
 from ...records.outcome import Fallback, Measured, Outcome
-from ...records.run import Measuring
 from ..describing.description import Baseline, optimizer_facts
 from ..garbage import LongLived
 from ..measuring.memory_matrix import MemoryMatrix

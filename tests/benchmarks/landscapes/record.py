@@ -39,8 +39,8 @@ from autotune.machine.meters.nvidia import read_gpus  # noqa: E402
 from autotune.records.codec import dumps, loads  # noqa: E402
 from autotune.records.configuration import Configuration  # noqa: E402
 from autotune.records.facts import Facts  # noqa: E402
+from autotune.records.measuring import Measuring  # noqa: E402
 from autotune.records.outcome import Measured  # noqa: E402
-from autotune.records.run import Measuring  # noqa: E402
 from autotune.records.study import StudySpec  # noqa: E402
 from autotune.records.units import parse_duration  # noqa: E402
 from autotune.search.space import Space, build_space  # noqa: E402

@@ -38,7 +38,7 @@ from autotune.machine.meters.nvidia import read_gpus
 from autotune.metering.host import processor_name
 from autotune.pipeline import write_bundle
 from autotune.records.engines import ENGINES
-from autotune.records.run import Measuring
+from autotune.records.measuring import Measuring
 from autotune.records.study import StudyRecord
 from autotune.records.units import format_bytes, parse_bytes, parse_duration, parse_range
 from autotune.store.database import open_store

@@ -18,9 +18,10 @@ from autotune.launch.requests import round_request, verify_request
 from autotune.records.configuration import Configuration
 from autotune.records.environment import Environment
 from autotune.records.facts import AccumulationControl, BatchControl
+from autotune.records.measuring import Measuring
 from autotune.records.outcome import Measured, Outcome
 from autotune.records.proof import widest
-from autotune.records.run import Measuring, Request, Verifying
+from autotune.records.run import Request, Verifying
 from autotune.records.study import StudySpec
 from autotune.tuning.budget import Interruption, RunCancel
 from autotune.tuning.context import unused

@@ -12,7 +12,7 @@ from autotune.records.outcome import Outcome
 from autotune.records.study import Comparison, Objective, StudyRecord, Trial, Verdict
 from autotune.report.answer import gain_sentences
 from autotune.report.build import build_report
-from autotune.verdict.parts import Gain, gain_of
+from autotune.verdict.gain import Gain, gain_of
 from tests.fakes.study_record import BASELINE, GELU, LAYERS, LIMIT_BYTES, measured, out_of_memory, study_record
 
 BATCH = Configuration(batch_size=48)
