@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +19,8 @@ _NOT_PERMITTED = "42501"
 _GONE = ("08", "57P01", "57P02", "57P03")
 _GO_ON = "run the same command again to go on: finished trials are stored"
 _RESUME_AFTER_IO = f"see that the disk works and has room, and that files may grow (ulimit -f), then {_GO_ON}"
+# SQLite grows a file beside the database by 32 KiB.
+_FULL_BYTES = 2**16
 _RESUME = f"make room, then {_GO_ON}"
 
 
@@ -73,9 +76,8 @@ def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
             f"the database {location} stayed locked by another process: {error}",
             hint=f"end what holds it (`fuser -v {file}` shows it), then run the same command again",
         )
-    if name.startswith("SQLITE_FULL"):
+    if name.startswith("SQLITE_FULL") or (name.startswith("SQLITE_IOERR") and _is_full(location)):
         return RunError(f"no room left for the database {location}: {error}", hint=_RESUME)
-    # A disk that is full may show so, too: where SQLite could not make a file beside the database.
     if name.startswith("SQLITE_IOERR"):
         return RunError(f"reading or writing the database {location} failed: {error} ({name})", hint=_RESUME_AFTER_IO)
     if name.startswith("SQLITE_NOTADB"):
@@ -96,6 +98,14 @@ def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
             hint="the folder must exist and be writable; or name another file with --storage",
         )
     return RunError(f"the database {location} failed: {error}", hint=f"the message is SQLite's own; {_GO_ON}")
+
+
+def _is_full(location: Location) -> bool:
+    """Tell whether the disk of a file is full: SQLite then fails to make a file beside the database."""
+    try:
+        return location.path is not None and shutil.disk_usage(location.path.parent).free < _FULL_BYTES
+    except OSError:
+        return False
 
 
 def _of_server(error: BaseException, location: Location, *, opening: bool) -> AutotuneError:

@@ -38,7 +38,7 @@ def test_a_search_with_nothing_to_gain_says_so(tmp_path: Path) -> None:
     document = document_of(run)
     assert document["verdict"]["answer"] == "baseline_best"
     assert "Your baseline is already the best" in document["verdict"]["reason"]
-    assert "Nothing that can be changed is expected to be better" in " ".join(run.errors.split())
+    assert "nothing that can be changed is expected to be better" in " ".join(run.errors.split())
 
 
 @pytest.mark.slow

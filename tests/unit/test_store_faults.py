@@ -185,6 +185,13 @@ class _SqliteError(sqlite3.DatabaseError):
         self.sqlite_errorname = name
 
 
+def test_an_error_of_a_full_disk_is_told_as_no_room(path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    with pytest.raises(RunError, match="no room left") as caught, translated(parse_location(str(path))):
+        raise sa.exc.DBAPIError("SELECT 1", {}, _SqliteError("SQLITE_IOERR_SHMSIZE"))
+    assert "make room" in caught.value.hint
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "said", "advised"),
     [
