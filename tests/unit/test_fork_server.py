@@ -166,7 +166,7 @@ def test_a_forked_script_sees_what_a_fresh_one_sees(bench: Bench) -> None:
         line = output(result).splitlines()[0].replace(str(result.directory), "DIRECTORY")
         found: dict[str, Any] = json.loads(line.removeprefix("SEEN "))
         found["variables"]["AUTOTUNE_REQUEST"] = ""  # says how the run was to be started
-        ours = {f"_autotune.worker.{name}" for name in ("fork_server", "hidden", "preloading")}
+        ours = {f"_autotune.worker.{name}" for name in ("fork_server", "hidden_modules", "preloading")}
         found["torch's modules"] = [name for name in found["torch's modules"] if name not in ours]
         return found
 
