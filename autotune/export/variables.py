@@ -107,6 +107,6 @@ def render_env_sh(stack: Stack) -> str:
 
 
 def _quoted(value: str) -> str:
-    """In quotes even where a shell needs none, so that the file looks the same whatever is in it."""
+    """Quote even where a shell needs no quotes, so that the file looks the same whatever is in it."""
     quoted = shlex.quote(value)
     return quoted if quoted.startswith("'") else f"'{quoted}'"

@@ -1,4 +1,4 @@
-"""A folder as one parcel that goes to another machine: what it may hold, how it is packed and unpacked."""
+"""Pack a folder into one archive that goes to another machine, within limits, and unpack it there."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def pack(folder: Path) -> bytes:
     UsageError, before anything is read, if it is too much, or holds a link that would lead elsewhere on another
     machine.
     """
-    parcel, top = io.BytesIO(), folder.resolve()
+    packed, top = io.BytesIO(), folder.resolve()
     try:
         found = list(_members(top))
-        with tarfile.open(fileobj=parcel, mode="w:gz", compresslevel=1) as archive:
+        with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
             for path in found:
                 archive.add(path, path.relative_to(top), recursive=False)
     except OSError as error:
         raise UsageError(
             f"cannot send {str(error.filename or folder)!r}: {error.strerror or error}", hint=_HINT
         ) from None
-    return parcel.getvalue()
+    return packed.getvalue()
 
 
-def unpack(parcel: bytes, folder: Path) -> None:
+def unpack(packed: bytes, folder: Path) -> None:
     """Unpack it into a folder that is there; nothing in it may come to lie outside."""
-    with tarfile.open(fileobj=io.BytesIO(parcel), mode="r:gz") as archive:
+    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
         if hasattr(tarfile, "data_filter"):
             archive.extractall(folder, filter="data")
         else:  # Python before 3.11.4, such as Debian 12's
@@ -61,7 +61,7 @@ def _staying(member: tarfile.TarInfo) -> tarfile.TarInfo:
         Path(one).is_absolute() or os.path.normpath(one).startswith("..") for one in (member.name, leads_to)
     )
     if is_outside or not (member.isreg() or member.isdir() or member.issym()):
-        raise tarfile.TarError(f"the parcel has something in it that does not stay in its folder: {member.name!r}")
+        raise tarfile.TarError(f"the archive has something in it that does not stay in its folder: {member.name!r}")
     return member
 
 

@@ -120,6 +120,7 @@ def templates() -> Environment:
         "cut": cut_names,
         "part": sentences.part_words,
         "spread": format_spread,
+        "ended": tables.outcome_label,
         "cells": lambda figures: figure_cells(figures).items(),
         "rerun": sentences.rerun_words,
         "percent": lambda part, whole: f"{100 * part / whole if whole else 0:.2f}%",

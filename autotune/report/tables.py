@@ -315,10 +315,15 @@ def trial_table(report: Report) -> Table:
     return Table(columns, rows, frozenset({0, *range(2, len(columns) - 1)}))
 
 
+def outcome_label(outcome: str) -> str:
+    """Return the word for an outcome's kind, or for the state of a trial that has none."""
+    return OUTCOMES[outcome].label if outcome in OUTCOMES else _STATES[outcome]
+
+
 def outcome_text(point: Point, report: Report) -> str:
     """Return how a trial ended, in a few words; a failure with its cause."""
     if point.outcome != "measured":
-        name = OUTCOMES[point.outcome].label if point.outcome in OUTCOMES else _STATES[point.outcome]
+        name = outcome_label(point.outcome)
         return f"{name}: {point.cause}" if point.cause else name
     words = ["fits" if point.fits else _over(point, report)]
     words += [winner_word(report)] if point.is_winner else []

@@ -16,7 +16,7 @@ EVEN_CHANCE: Final = 0.5
 
 @dataclass(frozen=True)
 class Believed:
-    """What a search that has ended expects of settings that it has measured, by their keys.
+    """Hold what an ended search expects of the settings that it has measured, by their keys.
 
     ``per_s`` are samples/s: a single trial may have been lucky, and its neighbours tell. It is empty where the search
     looks for something else. ``chances_to_fit`` are those of fitting in each process of a final, 1 where none is told.

@@ -11,7 +11,7 @@ from autotune.export.stack import build_stack
 from autotune.records.codec import dumps, loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl, EpochFacts, OutsideFacts
-from autotune.records.figures import format_figures
+from autotune.records.figures import figure_cells, format_figures
 from autotune.records.measurement import Peaks
 from autotune.records.outcome import Fallback, Measured, TimedOut
 from autotune.records.proof import GroupDifference, Proof
@@ -602,3 +602,11 @@ def test_an_answer_that_is_open_names_the_best_so_far_in_the_first_line():
     own = dataclasses.replace(verdict, winner=record.facts.baseline)
     made = build_report(dataclasses.replace(record, verdict=own))
     assert headline(made) == verdict_sentence(made)
+
+
+def test_a_speed_whose_samples_could_not_be_counted_is_said_and_not_shown_as_zero():
+    figures = dataclasses.replace(build_report(study_record()).points[1].figures, samples_per_s=0.0)
+    cells = figure_cells(figures)
+    assert (cells["Samples/s"], cells["Spread"]) == ("", "")
+    assert cells["Peak"]
+    assert format_figures(figures) == f"samples not counted at a peak of {cells['Peak']}"
