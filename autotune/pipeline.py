@@ -47,9 +47,9 @@ from .tuning.checks import (
     judge,
     smaller_to_describe,
 )
+from .tuning.confirmation import Confirmation
 from .tuning.context import Context, Snapshot, devices_of, memory_of, proof_request, run_first, unused
 from .tuning.exporting import TakenHome, TakingHome
-from .tuning.finals import Finals
 from .tuning.gating import Entrant, Sitting
 from .tuning.proving import prove
 from .tuning.stopwatch import Stopwatch
@@ -128,7 +128,7 @@ def tune(study: Study, *, launcher: Launcher, watcher: Watcher, interruption: In
     with study.guard(), beating(study):
         search = open_search(context, found.baseline, found.run_directory, took_s=found.took_s)
         trials = Trials(context, search)
-        Finals(context, trials.run_again).conclude(trials.run())
+        Confirmation(context, trials.run_again).conclude(trials.run())
         return study.record()
 
 
@@ -238,7 +238,7 @@ def take_home(
     *,
     configuration: Configuration | None = None,
     nearest: bool = False,
-    rounds: int,
+    repetitions: int,
     launcher: Launcher,
     interruption: Interruption,
     runs: Path,
@@ -267,7 +267,7 @@ def take_home(
     home = TakingHome(
         record, exporter, path, limit_bytes=limit, launcher=launcher, interruption=interruption, runs=runs, told=told
     )
-    taken = home.take(chosen, nearest=nearest, rounds=rounds)
+    taken = home.take(chosen, nearest=nearest, repetitions=repetitions)
     if taken is None:
         raise InterruptionError(
             "stopped before the file was proven, so it was not written", hint="the same command again starts it anew"
@@ -374,7 +374,7 @@ def gate(
     interruption: Interruption,
     runs: Path,
     told: Callable[[str, int, Outcome | None], None],
-    least_rounds: int = 0,
+    least_repetitions: int = 0,
     graphs_only: bool = False,
 ) -> Gate | None:
     """Compare a bundle's setting with its earlier figures; None if the gate was interrupted."""
@@ -394,10 +394,12 @@ def gate(
     if graphs_only:
         return sitting.hold_graphs(baseline, reference)
     before = spec.script_sha256()
-    found = sitting.hold(baseline, reference, script_sha256=before, least_rounds=least_rounds)
+    found = sitting.hold(baseline, reference, script_sha256=before, least_repetitions=least_repetitions)
     if found is None or spec.script_sha256() == before:
         return found
-    reason = "The script was edited while it was measured: rounds of two versions tell nothing. Run the gate again."
+    reason = (
+        "The script was edited while it was measured: repetitions of two versions tell nothing. Run the gate again."
+    )
     return not_comparable(reason, found.reference, (), found.environment)
 
 

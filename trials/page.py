@@ -25,7 +25,7 @@ from tests.benchmarks.peers.record import Record, read_record  # noqa: E402
 from tests.benchmarks.peers.table import Row, as_markdown, rows_of, title_of  # noqa: E402
 
 _WIDTH, _LABELS, _RIGHT, _ROW, _TOP = 760.0, 210.0, 110.0, 24.0, 34.0
-# Rounds of one setting never lie so far apart; a bar without an end would hide the others.
+# Repetitions of one setting never lie so far apart; a bar without an end would hide the others.
 _LONGEST_RATIO = 4.0
 FACTS, TESTS = "facts.json", "tests.json"
 _NO_PEERS = (FACTS, TESTS, "noise-")
@@ -48,8 +48,8 @@ def page_of(records: Path) -> str:
         "",
         "Written by `python trials/page.py` from the records in these folders, one for each device. A record has every",
         "raw sample, the environment and everything that was tried, in order. `make gpu` makes them on a GPU, and",
-        "`python -m tests.benchmarks.peers charlm-miniature` on a CPU. Ratios are means of rounds in which all were",
-        "measured in turns.",
+        "`python -m tests.benchmarks.peers charlm-miniature` on a CPU. Ratios are means of repetitions, in which all",
+        "were measured in turns.",
     ]
     on_gpu = False
     for folder in sorted(path for path in records.iterdir() if path.is_dir()):
@@ -152,7 +152,7 @@ def study_of(study: StudyRecord, foreseen_bytes: dict[str, int]) -> list[str]:
 
 
 def picture_of(record: Record, rows: list[Row]) -> str:
-    """A bar for each peer: the mean of its rounds' ratios, and how far they lie apart."""
+    """A bar for each peer: the mean of its repetitions' ratios, and how far they lie apart."""
     most = min(_LONGEST_RATIO, max(row.ratio_between[1] for row in rows if row.ratio_between))
     scale = (_WIDTH - _LABELS - _RIGHT) / most
     bars = [

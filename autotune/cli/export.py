@@ -57,7 +57,7 @@ def export(
     nearest: Annotated[
         bool, typer.Option("--nearest", help="With --as: where the setting cannot be said so, the nearest that can be.")
     ] = False,
-    rounds: Annotated[
+    repetitions: Annotated[
         int | None,
         typer.Option(
             metavar="N",
@@ -80,7 +80,7 @@ def export(
     if kind is not None and to is not None:
         raise UsageError("--as writes a file, and --to sends a study", hint="leave one of the two out")
     for option, is_given, needed, other in (
-        ("--rounds", rounds is not None, kind, "--as torch"),
+        ("--repetitions", repetitions is not None, kind, "--as torch"),
         ("--nearest", nearest, kind, "--as torch"),
         ("--with-bundle", with_bundle, to, "--to mlflow"),
     ):
@@ -90,7 +90,9 @@ def export(
         _send(study, to, output=output, trial=trial, with_bundle=with_bundle, storage=storage, json=json)
         return
     if kind is not None:
-        _take_home(study, kind, output, trial=trial, nearest=nearest, rounds=rounds or 2, storage=storage, json=json)
+        _take_home(
+            study, kind, output, trial=trial, nearest=nearest, repetitions=repetitions or 2, storage=storage, json=json
+        )
         return
     directory = bundle_of(study, output, trial=trial)
     with open_known(storage) as store:
@@ -124,7 +126,7 @@ def _take_home(
     *,
     trial: int | None,
     nearest: bool,
-    rounds: int,
+    repetitions: int,
     storage: str,
     json: bool,
 ) -> None:
@@ -158,7 +160,7 @@ def _take_home(
             path,
             configuration=_chosen(record, trial),
             nearest=nearest,
-            rounds=rounds,
+            repetitions=repetitions,
             launcher=launcher,
             interruption=interrupted,
             runs=runs,

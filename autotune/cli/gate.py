@@ -81,17 +81,17 @@ def gate(
     allowed_growth: Annotated[
         Any, options.parsed_by(parse_share, "--max-memory-growth", help="A peak higher by this is found.")
     ] = "3%",
-    finalist_rounds: Annotated[
+    finalist_repetitions: Annotated[
         int,
         typer.Option(
-            "--rounds",
+            "--repetitions",
             metavar="N",
             min=3,
-            help="How often it is measured at most: rounds go on while the answer is open and there is time.",
+            help="How often it is measured at most: repetitions go on while the answer is open and there is time.",
         ),
     ] = 20,
     time_budget_s: Annotated[
-        Any, options.parsed_by(parse_duration, "--time-budget", help="Begin no round that would end after this.")
+        Any, options.parsed_by(parse_duration, "--time-budget", help="Begin no repetition that would end after this.")
     ] = options.as_typed(StudySpec.time_budget_s),
     python: options.PythonOption = None,
     devices: options.DeviceOption = None,
@@ -110,7 +110,7 @@ def gate(
 ) -> None:
     """Hold a bundle against what it came to before: is it slower, or does it need more memory?
 
-    Only what rounds show to be worse, and not to be within what is allowed, is a regression.
+    Only what repetitions show to be worse, and not to be within what is allowed, is a regression.
     """
     from .. import pipeline
     from ..export.bundle import read_bundle
@@ -154,12 +154,12 @@ def gate(
             interruption=interrupted,
             runs=runs,
             told=lambda *what: _tell(console, *what, graphs_only=graphs_only),
-            least_rounds=LEAST_ROUNDS if update_baseline else 0,
+            least_repetitions=LEAST_ROUNDS if update_baseline else 0,
             graphs_only=graphs_only,
         )
     print_changes(console, launcher.changes)
     if found is None:
-        console.say("Stopped before the rounds told: there is no answer.")
+        console.say("Stopped before the repetitions told: there is no answer.")
         raise typer.Exit(130)
     if json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
@@ -188,11 +188,13 @@ def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | Non
     updates, graphs_only, baseline = given["update_baseline"], given["graphs_only"], given["baseline"]
     if updates and baseline is None:
         raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
-    if updates and given["finalist_rounds"] < LEAST_ROUNDS:
-        raise UsageError(f"a baseline takes {LEAST_ROUNDS} rounds at least", hint=f"--rounds {LEAST_ROUNDS}")
+    if updates and given["finalist_repetitions"] < LEAST_ROUNDS:
+        raise UsageError(f"a baseline takes {LEAST_ROUNDS} repetitions at least", hint=f"--repetitions {LEAST_ROUNDS}")
     if graphs_only and (updates or reference == "script"):
         other_option = "--update-baseline" if updates else "--against script"
-        raise UsageError(f"{other_option} takes rounds, and --graphs-only has none", hint="leave one of the two out")
+        raise UsageError(
+            f"{other_option} takes repetitions, and --graphs-only has none", hint="leave one of the two out"
+        )
     if reference == "other" and not _is_file(spec):
         raise UsageError(
             "--against PATH names another script, and this is run as a module or by a launcher",
@@ -201,7 +203,7 @@ def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | Non
     for name, field in {"--max-slowdown": "allowed_slowdown", "--max-memory-growth": "allowed_growth"}.items():
         if given[field] < LEAST_ALLOWED and not graphs_only:
             raise UsageError(
-                f"{name}: rounds tell no loss below {format_share(LEAST_ALLOWED)} from none",
+                f"{name}: repetitions tell no loss below {format_share(LEAST_ALLOWED)} from none",
                 hint=f"{name} {format_share(LEAST_ALLOWED).replace(' ', '')}",
             )
     for file in files:
@@ -232,7 +234,7 @@ def _other_version(path: str, spec: StudySpec) -> StudySpec:
 
 
 def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: bool) -> GateBaseline | None:
-    """Return what the bundle's setting came to before: by a file, by a study's rounds, or by the bundle itself."""
+    """Return what the bundle's setting came to before: by a file, by a study's repetitions, or by the bundle itself."""
     from ..export.stack import build_stack
     from ..verdict.gate.baseline import baseline_of_bundle, read_baseline
     from .places import stored_record
@@ -245,7 +247,7 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
     found = baseline_of_bundle(build_stack(stored_record(baseline, storage), read.configuration), key)
     if found is None:
         raise UsageError(
-            f"study {baseline!r} has no rounds of the bundle's setting, {read.configuration}",
+            f"study {baseline!r} has no repetitions of the bundle's setting, {read.configuration}",
             hint=f"see what it measured: autotune show {shell_word(baseline)}",
         )
     return found
@@ -270,7 +272,7 @@ def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, gra
 def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bool) -> None:
     if outcome is not None:
         figures = format_measured(outcome.measurement) if isinstance(outcome, Measured) else first_line(outcome.cause)
-        console.say(f"round {number + 1:2}  {name:8} {figures}")
+        console.say(f"repetition {number + 1:2}  {name:8} {figures}")
     elif graphs_only:
         console.say(f"describing {_TOLD[name]}")
 
@@ -332,10 +334,10 @@ def _name(title: str) -> str:
 
 
 def _next(found: Gate, *, can_name_other: bool) -> list[str]:
-    if found.answer == "regression" and found.rounds and can_name_other:
+    if found.answer == "regression" and found.repetitions and can_name_other:
         return ["To see whether the script is the cause: the same command with --against PATH, its version before."]
-    if found.answer == "not_comparable" and found.rounds:
-        return ["A quieter machine may tell, or more rounds: --rounds 40 --time-budget 20m."]
+    if found.answer == "not_comparable" and found.repetitions:
+        return ["A quieter machine may tell, or more repetitions: --repetitions 40 --time-budget 20m."]
     if found.answer == "not_comparable" and found.differs:
         path = "Name another version of the script with --against PATH, or take" if can_name_other else "Take"
         return [f"{path} a baseline here: `autotune run`."]

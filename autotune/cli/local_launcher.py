@@ -66,9 +66,9 @@ def interruption() -> Iterator[Interruption]:
     state = Interruption()
 
     def handle(number: int, _: object) -> None:
-        is_final = number == signal.SIGTERM or state.finish.is_set()
+        is_confirmation = number == signal.SIGTERM or state.finish.is_set()
         state.finish.set()
-        if is_final:
+        if is_confirmation:
             state.cancel.set()
             message = "stopping"
         else:

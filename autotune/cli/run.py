@@ -127,16 +127,16 @@ def run(
         Sampler, options.chosen_from(Sampler, "--sampler", help="The cost model, or one of Optuna's samplers.")
     ] = StudySpec.sampler,
     seed: Annotated[int, typer.Option(metavar="N", help="Seed of the sampler.")] = StudySpec.seed,
-    finalist_rounds: Annotated[
+    finalist_repetitions: Annotated[
         int,
         typer.Option(
-            "--rounds",
+            "--repetitions",
             metavar="N",
             min=1,
-            help="How often finalists and baseline are measured again at most, in turns: rounds go on while the answer "
-            "is open and there is time. Fewer than 3 cannot tell them apart. 2 at most if the baseline does not fit.",
+            help="Measure finalists and baseline again at most this many times, in turns. Repetitions end as soon as "
+            "the answer is clear. Fewer than 3 confirm nothing. If the baseline does not fit, 2 are enough.",
         ),
-    ] = StudySpec.finalist_rounds,
+    ] = StudySpec.finalist_repetitions,
     start_timeout_s: options.StartTimeoutOption = None,
     trial_timeout_s: options.TrialTimeoutOption = None,
     shapes: options.ShapeOption = None,

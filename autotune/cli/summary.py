@@ -79,9 +79,11 @@ def how_to_go_on(record: StudyRecord, storage: str, *, is_interrupted: bool = Fa
         again = shell_line(["--study", f"{record.name}-2"])
         return f"On a quiet machine, give the `autotune run` command again with {again}"
     is_undecided = record.verdict is not None and record.verdict.kind_of_answer == "undecided"
-    if needed_s is not None and is_undecided and record.spec.finalist_rounds < FIRST_LOOK:
-        options = shell_line(["--study", record.name, "--rounds", str(StudySpec.finalist_rounds)])
-        return f"Fewer than {FIRST_LOOK} rounds confirm nothing: give its `autotune run` command again with {options}"
+    if needed_s is not None and is_undecided and record.spec.finalist_repetitions < FIRST_LOOK:
+        options = shell_line(["--study", record.name, "--repetitions", str(StudySpec.finalist_repetitions)])
+        return (
+            f"Fewer than {FIRST_LOOK} repetitions confirm nothing: give its `autotune run` command again with {options}"
+        )
     if needed_s is not None:
         whole_s = 60 * math.ceil(needed_s / 60)
         why = f"To confirm what was found takes about {format_duration(round(needed_s))}"

@@ -137,8 +137,8 @@ def _numbers(stack: Stack) -> Iterator[str]:
     environment, is_model = stack.environment, _target(stack) == "model"
     over = "a run over its median time" if is_model else "an optimizer step over the median time of a step"
     yield _wrapped(
-        f"samples/s is the number of samples of {over}, after warm-up. Over several rounds it is the median round, in "
-        "brackets the slowest and the fastest; of one round the brackets are the 95 % interval of the median."
+        f"samples/s is the number of samples of {over}, after warm-up. Over several repetitions it is their median, "
+        "with the slowest and the fastest in brackets. For one repetition the brackets hold the 95 % confidence interval."
     )
     if is_model:
         peak = "the high-water mark of the process, loading the model and preparing its weights included"

@@ -120,7 +120,7 @@ def render_stack(stack: Stack) -> str:
 
 
 def measured_at(record: StudyRecord, configuration: Configuration) -> list[Trial | Repeat]:
-    """Return the trials and then the rounds of a configuration."""
+    """Return the trials and then the repetitions of a configuration."""
     found: tuple[Trial | Repeat, ...] = (*record.trials, *record.repeats)
     return [one for one in found if one.configuration.key == configuration.key]
 

@@ -16,8 +16,8 @@ from .model import Input, Model, ModelError
 Feed = dict[str, npt.NDArray[np.generic]]
 
 _SEED = 0
-# A mix is taken as a round of runs, in which each size has its share: of ranges so many runs, of weights as many as
-# they need, at most so many.
+# A mix is taken as a repetition of runs, in which each size has its share: of ranges so many runs, of weights as many
+# as they need, at most so many.
 _RANGE_ROUND, _LONGEST_ROUND = 10, 20
 _ENTRY = re.compile(r"(?P<low>[1-9]\d{0,8})(?:-(?P<high>[1-9]\d{0,8}))?(?::(?P<weight>\d*\.?\d+))?")
 _MOST_SAMPLES = 100
@@ -89,7 +89,7 @@ def read_shapes(arguments: Sequence[str]) -> Shapes:
 
 
 def make_feeds(model: Model, shapes: Shapes, batch_size: int) -> tuple[Feed, ...]:
-    """Make the inputs of one step: one feed, or of a mix of shapes a round of feeds, spread evenly.
+    """Make the inputs of one step: one feed, or of a mix of shapes a repetition of feeds, spread evenly.
 
     ``batch_size`` is that of every feed; 0 leaves what the model has.
 
@@ -109,9 +109,9 @@ def make_feeds(model: Model, shapes: Shapes, batch_size: int) -> tuple[Feed, ...
         wanted = " ".join(f"--shape {name}=SIZE" for name in missing)
         raise ModelError(f"the size of the model's dimension {missing[0]!r} is not known", f"add `{wanted}`")
     generator = np.random.default_rng(_SEED)
-    rounds = _round(shapes)
-    drawn = {key: _draw(model, dict(key), batch_size, generator) for key in dict.fromkeys(rounds)}
-    return tuple(drawn[key] for key in rounds)
+    repetitions = _repetition(shapes)
+    drawn = {key: _draw(model, dict(key), batch_size, generator) for key in dict.fromkeys(repetitions)}
+    return tuple(drawn[key] for key in repetitions)
 
 
 def samples(model: Model, shapes: Shapes) -> list[Feed]:
@@ -140,8 +140,8 @@ def other_feeds(model: Model, shapes: Shapes, batch_size: int) -> Iterator[Feed]
         yield _draw(model, {**shapes.fixed, **sizes}, batch_size, generator)
 
 
-def _round(shapes: Shapes) -> list[tuple[tuple[str, int], ...]]:
-    """Return the shapes of a round of runs; the sizes of several dimensions are paired as they come."""
+def _repetition(shapes: Shapes) -> list[tuple[tuple[str, int], ...]]:
+    """Return the shapes of a repetition of runs; the sizes of several dimensions are paired as they come."""
     fixed = tuple(shapes.fixed.items())
     if not shapes.several:
         return [fixed]

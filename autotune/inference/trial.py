@@ -114,12 +114,12 @@ class Trial:
         meter = TrialMeter(measuring, memory=self.memory, synchronize=(lambda: None) if self._on_gpu else None)
         meter.begin()
         self._progress.update(phase="forward")
-        rounds = self._rounds(feeds)
-        window = Window(samples=batch_size * rounds * len(feeds), calls=1, batch_size=None)
+        repetitions = self._repetitions(feeds)
+        window = Window(samples=batch_size * repetitions * len(feeds), calls=1, batch_size=None)
         is_done = False
         while not is_done:
             self._progress.update(phase="forward")
-            for _ in range(rounds):
+            for _ in range(repetitions):
                 self._run_each(feeds)
             self._progress.update(phase="optimizer", steps=meter.steps + 1)
             is_done = meter.step(window, compiled=False)
@@ -152,7 +152,7 @@ class Trial:
         runs = _OTHERS_BETWEEN * (len(held) - 1 - len(held) // 2)
         return f"memory still grew at the end, by {format_bytes(grown)} in {runs} runs of other shapes"
 
-    def _rounds(self, feeds: tuple[Feed, ...]) -> int:
+    def _repetitions(self, feeds: tuple[Feed, ...]) -> int:
         """Return how often a step runs each feed: a step has to be long enough for the clock."""
         taken_s = []
         for _ in range(_FIRST_ROUNDS):

@@ -1,7 +1,7 @@
 """The launcher beyond one machine: each device of a study is a post on some node of a Ray cluster.
 
 A post is an actor that Ray gives its GPU, or a whole node where there is none, for as long as the study runs. So all
-runs of a device, the rounds of a final among them, are on one node and have it to themselves. On the node a
+runs of a device, the repetitions of a confirmation among them, are on one node and have it to themselves. On the node a
 ``ProcessLauncher`` does all the work (``node.py``): here is only who runs where, and what to do when a node is lost.
 
 The only module that imports Ray, and only once a cluster is asked for.
@@ -145,7 +145,7 @@ class RayLauncher:
         if that node is lost too: a setting that takes its nodes down must not go through all of them.
         """
         directory = new_folder(self._root, directory)
-        if request.may_fork and not request.server:  # rounds of a final stay on one node
+        if request.may_fork and not request.server:  # repetitions of a confirmation stay on one node
             self._give_way(device)
         results = ClusterResults(request, on_event, self._check_kind)
         lost = None
@@ -212,8 +212,8 @@ class RayLauncher:
     def _give_way(self, device: int | None) -> None:
         """Let a study that waits for a node have this one, once it was held for long.
 
-        Between trials of a search only: rounds of a final compare only on one node. Ray does not tell whether anybody
-        waits, so the node is asked for anew in any case, which takes seconds.
+        Between trials of a search only: repetitions of a confirmation compare only on one node. Ray does not tell
+        whether anybody waits, so the node is asked for anew in any case, which takes seconds.
         """
         held = self._posts.get(device)
         if held is not None and time.monotonic() - held.since_s > _LEASE_S:

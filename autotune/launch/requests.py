@@ -240,7 +240,7 @@ def _within_steps(measuring: Measuring, facts: Facts, batch_size: int | None) ->
     return replace(measuring, max_warmup_steps=min(measuring.max_warmup_steps, most))
 
 
-def round_request(
+def repetition_request(
     spec: StudySpec,
     configuration: Configuration,
     *,

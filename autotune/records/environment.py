@@ -25,7 +25,7 @@ ClockLimit = Literal[
 THROTTLING: frozenset[ClockLimit] = frozenset(
     {"hardware_slowdown", "software_thermal", "hardware_thermal", "power_brake"}
 )
-"""The limits by heat and by the power supply, which differ from one round to the next. A power cap does not."""
+"""The limits by heat and by the power supply, which differ from one repetition to the next. A power cap does not."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Figures of a setting, over its rounds or of one trial, and how tables and sentences show them."""
+"""Figures of a setting, over its repetitions or of one trial, and how tables and sentences show them."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from .units import format_bytes, format_rate, format_speed
 class Figures:
     """The measured figures of a configuration: samples/s with their spread, the step time in seconds, and the peaks.
 
-    The spread is over the rounds; of a single measurement it is the 95 % confidence interval. The peaks are those of
-    the round that took the most memory.
+    The spread is over the repetitions; of a single measurement it is the 95 % confidence interval. The peaks are those
+    of the repetition that took the most memory.
     """
 
     samples_per_s: float
@@ -23,20 +23,20 @@ class Figures:
     samples_per_s_high: float
     step_time_s: float
     peaks: Peaks
-    rounds: int
+    repetitions: int
 
 
-def summary_of(rounds: Sequence[Measurement]) -> Figures:
-    """Summarize the rounds of one setting, one at least."""
-    rates = [one.samples_per_s for one in rounds]
-    low, high = (min(rates), max(rates)) if len(rounds) > 1 else rounds[0].samples_per_s_interval
+def summary_of(repetitions: Sequence[Measurement]) -> Figures:
+    """Summarize the repetitions of one setting, one at least."""
+    rates = [one.samples_per_s for one in repetitions]
+    low, high = (min(rates), max(rates)) if len(repetitions) > 1 else repetitions[0].samples_per_s_interval
     return Figures(
         samples_per_s=statistics.median(rates),
         samples_per_s_low=low,
         samples_per_s_high=high,
-        step_time_s=statistics.median(one.step_time_s for one in rounds),
-        peaks=max((one.peaks for one in rounds), key=lambda peaks: peaks.fit_bytes or 0),
-        rounds=len(rounds),
+        step_time_s=statistics.median(one.step_time_s for one in repetitions),
+        peaks=max((one.peaks for one in repetitions), key=lambda peaks: peaks.fit_bytes or 0),
+        repetitions=len(repetitions),
     )
 
 
@@ -61,8 +61,8 @@ def format_measured(measured: Measurement | Figures) -> str:
 
 
 def format_spread(figures: Figures) -> str:
-    """Write the spread of samples/s, of rounds or of one median: ``185.4 to 187.7, 3 rounds``."""
-    of = f"{figures.rounds} rounds" if figures.rounds > 1 else "95 %"
+    """Write the spread of samples/s, of repetitions or of one median: ``185.4 to 187.7, 3 repetitions``."""
+    of = f"{figures.repetitions} repetitions" if figures.repetitions > 1 else "95 %"
     return f"{_range(figures)}, {of}"
 
 

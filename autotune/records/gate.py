@@ -15,22 +15,22 @@ Reference = Literal["stored", "script", "other"]
 it stands, with how the two compared before, or the setting on an ``other`` version of the script."""
 
 GaugeFound = Literal["better", "within", "worse", "open"]
-"""What rounds show of a figure: ``better``, ``within`` what is allowed, ``worse`` and not shown to be within, or else
-``open``."""
+"""What repetitions show of a figure: ``better``, ``within`` what is allowed, ``worse`` and not shown to be within, or
+else ``open``."""
 
 GateAnswer = Literal["pass", "improvement", "regression", "not_comparable", "failed"]
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The samples/s and the peaks in bytes of one setting, in the order of the rounds of a sitting."""
+    """The samples/s and the peaks in bytes of one setting, in the order of the repetitions of a sitting."""
 
     samples_per_s: tuple[float, ...]
     peak_bytes: tuple[int, ...]
 
     @property
     def is_usable(self) -> bool:
-        """Return whether there is a round, and figures in each that ratios can be made of."""
+        """Return whether there is a repetition, and figures in each that ratios can be made of."""
         figures = (*self.samples_per_s, *self.peak_bytes)
         return len(self.samples_per_s) == len(self.peak_bytes) > 0 and all(0 < one < math.inf for one in figures)
 
@@ -68,7 +68,7 @@ class GateBaseline:
     script_sha256: str
     environment: Environment
     setting: Reading
-    script: Reading | None = None  # as it stands, in the same rounds; None where it was not measured
+    script: Reading | None = None  # as it stands, in the same repetitions; None where it was not measured
     arguments: tuple[str, ...] = ()  # the script's
     graph: GraphReading | None = None  # None where the script's graphs could not be simulated
 
@@ -78,10 +78,10 @@ class Gauge:
     """A figure of the gate: ``speed`` in samples/s, or ``memory``, the peak in bytes."""
 
     name: Literal["speed", "memory"]
-    before: float  # the geometric mean of rounds, as is `now`
+    before: float  # the geometric mean of repetitions, as is `now`
     now: float
     change: float  # now as a ratio of before
-    low: float | None  # of the confidence interval of `change`; None where too few rounds tell
+    low: float | None  # of the confidence interval of `change`; None where too few repetitions tell
     high: float | None
     allowed: float  # the largest loss that passes, as a share
     found: GaugeFound
@@ -94,7 +94,7 @@ class Gate:
     answer: GateAnswer
     sentences: tuple[str, ...]
     reference: Reference
-    rounds: int
+    repetitions: int
     gauges: tuple[Gauge, ...] = ()
     differs: tuple[str, ...] = ()  # from when the baseline was taken: device, versions, script
     environment: Environment | None = None

@@ -52,6 +52,6 @@ class Measuring:
     def paced(self, time_budget_s: float) -> Measuring:
         """Return the rules of a study with so much time: no trial is measured for longer than a thirtieth of it.
 
-        A final has half a dozen measurements and more, so with longer ones a short study would confirm nothing.
+        A confirmation has half a dozen measurements and more, so with longer ones a short study would confirm nothing.
         """
         return replace(self, max_measure_s=min(self.max_measure_s, time_budget_s / _TRIALS_IN_A_STUDY))

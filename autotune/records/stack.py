@@ -45,10 +45,10 @@ class StackLayer:
 class Stack:
     """The contents of ``stack.json``.
 
-    ``reading`` is what each round measured of the setting, or its only trial, ``script_reading`` the same of the script
-    as it stands. A gate holds later measurements against them, and later graphs against ``graph``, which is None where
-    the script's could not be simulated. ``files``, ``models`` and ``occurrences`` are those of ``Fingerprint``, empty
-    in older bundles.
+    ``reading`` is what each repetition measured of the setting, or its only trial, ``script_reading`` the same of the
+    script as it stands. A gate holds later measurements against them, and later graphs against ``graph``, which is None
+    where the script's could not be simulated. ``files``, ``models`` and ``occurrences`` are those of ``Fingerprint``,
+    empty in older bundles.
     """
 
     version: int

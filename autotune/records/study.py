@@ -18,7 +18,7 @@ from .outcome import Outcome
 from .proof import Proof
 from .units import format_bytes, format_share
 
-Stage = Literal["discovery", "search", "rounds", "proof", "compiled"]
+Stage = Literal["discovery", "search", "confirmation", "proof", "compiled"]
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ TrialState = Literal["running", "finished"]
 
 
 Found = Literal["win", "no_better", "hopeless", "unresolved", "open", "failed"]
-"""What rounds show of a finalist. ``no_better`` is shown; ``hopeless``: unlikely to be shown better by more rounds;
-``unresolved``: all rounds were measured and do not tell, or they scatter by whole factors; ``open``: more rounds may
-tell; ``failed``: a round failed, thrashed or passed the limit.
+"""What repetitions show of a finalist. ``no_better`` is shown; ``hopeless``: unlikely to be shown better by more
+repetitions; ``unresolved``: all repetitions were measured and do not tell, or they scatter by whole factors; ``open``:
+more repetitions may tell; ``failed``: a repetition failed, thrashed or passed the limit.
 """
 
 
@@ -146,7 +146,7 @@ class StudySpec:
     seed: int = 0
     start_timeout_s: float = EngineProperties.start_timeout_s  # of a run until its first training step ends
     trial_timeout_s: float = EngineProperties.trial_timeout_s  # of each trial from then on
-    finalist_rounds: int = 14  # the most rounds of a final
+    finalist_repetitions: int = 14  # the most repetitions of a confirmation
     plans_first: tuple[str, ...] = ()  # tried before anything else; entries as in `mem_opt.json`
     choices: tuple[str, ...] = ()  # may be tried both ways
     keep_global_batch: bool = False  # only batch sizes that divide the script's global batch; the accumulation follows
@@ -196,41 +196,43 @@ class Trial:
 
 @dataclass(frozen=True)
 class Repeat:
-    """A finalist, or the baseline beside it, measured again in a process of its own, in a round of a final."""
+    """A finalist or the baseline, measured again in a process of its own, in a repetition of a confirmation."""
 
     configuration: Configuration
-    round: int
+    repetition: int
     outcome: Outcome
     environment: Environment | None = None
     run_directory: str = ""
-    final: int = 1  # only rounds of one final are compared: it is measured in turns, in one go, on one machine
+    confirmation: int = (
+        1  # only repetitions of one confirmation are compared: it is measured in turns, in one go, on one machine
+    )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A finalist against the baseline, compared within each round that has both of them."""
+    """A finalist against the baseline, compared within each repetition that has both of them."""
 
     configuration: Configuration
-    speedup: float  # the geometric mean of the ratios within rounds
-    speedup_low: float | None  # by the test of the final (`verdict/sequential.py`); None before rounds tell
+    speedup: float  # the geometric mean of the ratios within repetitions
+    speedup_low: float | None  # by the test of the confirmation (`verdict/sequential.py`); None before repetitions tell
     speedup_high: float | None
-    figures: Figures | None = None  # of all rounds in which it was measured; None without any
+    figures: Figures | None = None  # of all repetitions in which it was measured; None without any
     baseline_figures: Figures | None = None
     peak_ratio: float = 1.0  # of peaks, as `speedup` of speeds
     peak_ratio_low: float | None = None
     peak_ratio_high: float | None = None
-    rounds: int = 0
+    repetitions: int = 0
     found: Found = "open"  # by the objective
     found_fast: Found | None = None  # where the objective is memory: `win` if it is no slower than allowed
 
     @property
     def is_win(self) -> bool:
-        """Return whether the rounds show that it is better, and no slower than may be."""
+        """Return whether the repetitions show that it is better, and no slower than may be."""
         return self.found == "win" and self.found_fast in (None, "win")
 
     @property
     def is_open(self) -> bool:
-        """Return whether more rounds may still tell."""
+        """Return whether more repetitions may still tell."""
         return not self.is_lost and "open" in (self.found, self.found_fast)
 
     @property

@@ -1,4 +1,4 @@
-"""Results of a study for one configuration: its rounds, its figures, its proof."""
+"""Results of a study for one configuration: its repetitions, its figures, its proof."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from .study import Repeat, StudyRecord
 
 
 def figures_of(record: StudyRecord, configuration: Configuration) -> Figures | None:
-    """Return what was measured of ``configuration``, in its rounds or else in its trial; None if nothing was."""
-    return _figures_of(record, configuration, rounds_of(record.repeats, configuration))
+    """Return what was measured of ``configuration``, in its repetitions or else in its trial; None if nothing was."""
+    return _figures_of(record, configuration, repetitions_of(record.repeats, configuration))
 
 
 def script_figures_of(record: StudyRecord, beside: Configuration | None) -> Figures | None:
-    """Return what was measured of the script as it is, in the same rounds as ``beside`` where that was in some.
+    """Return what was measured of the script as it is, in the same repetitions as ``beside`` where that was in some.
 
-    Finals may be on different machines, so a setting goes with what was measured of the script in turns with it.
+    Confirmations may be on different machines, so a setting goes with what was measured of the script in turns with it.
     """
     if record.facts is None:
         return None
-    baseline, ours = record.facts.baseline, rounds_of(record.repeats, beside) if beside is not None else ()
-    finals = {one.final for one in ours}
-    own = tuple(one for one in record.repeats if one.configuration.key == baseline.key and one.final in finals)
-    return _figures_of(record, baseline, own or rounds_of(record.repeats, baseline))
+    baseline, ours = record.facts.baseline, repetitions_of(record.repeats, beside) if beside is not None else ()
+    confirmations = {one.confirmation for one in ours}
+    own = tuple(
+        one for one in record.repeats if one.configuration.key == baseline.key and one.confirmation in confirmations
+    )
+    return _figures_of(record, baseline, own or repetitions_of(record.repeats, baseline))
 
 
-def _figures_of(record: StudyRecord, configuration: Configuration, rounds: Sequence[Repeat]) -> Figures | None:
-    measured = [repeat.outcome.measurement for repeat in rounds if repeat.outcome.measurement]
+def _figures_of(record: StudyRecord, configuration: Configuration, repetitions: Sequence[Repeat]) -> Figures | None:
+    measured = [repeat.outcome.measurement for repeat in repetitions if repeat.outcome.measurement]
     measured = measured or _trials_of(record, configuration)[:1]
     return summary_of(measured) if measured else None
 
@@ -42,31 +44,37 @@ def _trials_of(record: StudyRecord, configuration: Configuration) -> list[Measur
     ]
 
 
-def rounds_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[Repeat, ...]:
-    """Return a configuration's rounds, in order, of one final: of the latest among those that have most of them."""
-    finals: dict[int, list[Repeat]] = {}
+def repetitions_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[Repeat, ...]:
+    """Return a configuration's repetitions, in order, of the confirmation with most of them, the latest of several."""
+    confirmations: dict[int, list[Repeat]] = {}
     for repeat in repeats:
         if repeat.configuration.key == configuration.key:
-            finals.setdefault(repeat.final, []).append(repeat)
-    if not finals:
+            confirmations.setdefault(repeat.confirmation, []).append(repeat)
+    if not confirmations:
         return ()
-    chosen = max(finals, key=lambda final: (len(finals[final]), final))
-    return tuple(sorted(finals[chosen], key=lambda repeat: repeat.round))
+    chosen = max(confirmations, key=lambda confirmation: (len(confirmations[confirmation]), confirmation))
+    return tuple(sorted(confirmations[chosen], key=lambda repeat: repeat.repetition))
 
 
 def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Reading | None, Reading | None]:
-    """Return what each round measured of ``configuration``, and of the script as it stands in the same rounds.
+    """Return what each repetition measured of ``configuration``, and of the script in the same repetitions.
 
-    Without such rounds of the script, those of ``configuration`` alone, or else its only trial. None for what was not
-    measured, or not counted.
+    Without such repetitions of the script, those of ``configuration`` alone, or else its only trial. None for what was
+    not measured, or not counted.
     """
     baseline = None if record.facts is None else record.facts.baseline
-    ours = rounds_of(record.repeats, configuration)
-    own = {(one.final, one.round): one for one in record.repeats if baseline and one.configuration.key == baseline.key}
+    ours = repetitions_of(record.repeats, configuration)
+    own = {
+        (one.confirmation, one.repetition): one
+        for one in record.repeats
+        if baseline and one.configuration.key == baseline.key
+    }
     pairs = [
         (mine.outcome.measurement, his.outcome.measurement)
         for mine in ours
-        if (his := own.get((mine.final, mine.round))) and mine.outcome.measurement and his.outcome.measurement
+        if (his := own.get((mine.confirmation, mine.repetition)))
+        and mine.outcome.measurement
+        and his.outcome.measurement
     ]
     if pairs:
         setting, script = reading_of([mine for mine, _ in pairs]), reading_of([his for _, his in pairs])
@@ -76,7 +84,7 @@ def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Read
 
 
 def reading_of(measurements: Sequence[Measurement]) -> Reading | None:
-    """Return what rounds measured; None if there are none, or a figure is missing that ratios could be made of."""
+    """Return what repetitions measured; None if there are none, or a figure is missing that ratios could be made of."""
     reading = Reading(
         tuple(one.samples_per_s for one in measurements), tuple(one.peaks.fit_bytes or 0 for one in measurements)
     )

@@ -91,7 +91,7 @@ def _counted(plan: Plan, row: ClusterFacts | None) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Write ``1 round``, ``3 rounds``, ``1,200 settings``."""
+    """Write ``1 repetition``, ``3 repetitions``, ``1,200 settings``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 

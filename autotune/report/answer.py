@@ -87,7 +87,7 @@ def _evidence(report: Report, verdict: ReportedAnswer) -> str:
     compared = None if report.winner is None else _compared(report, report.winner)
     if compared is None or compared.speedup_low is None or compared.speedup_high is None:
         return ""
-    turns, than = f"by {compared.rounds} rounds in turns", f"your {report.target}"
+    turns, than = f"by {compared.repetitions} repetitions in turns", f"your {report.target}"
     if verdict.answer == "winner":
         speed = f"{format_ratio(compared.speedup_low)} as fast"
         if not is_memory:
@@ -110,7 +110,7 @@ def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
     """Give both speeds of what is not confirmed, without a factor, which nobody should take away."""
     own = report.baseline
     against = "" if own is None else f" against your {report.target}'s {format_speed(own.samples_per_s)}"
-    times = "measured once" if winner.rounds <= 1 else f"in {winner.rounds} rounds"
+    times = "measured once" if winner.repetitions <= 1 else f"in {winner.repetitions} repetitions"
     return f"{format_speed(winner.samples_per_s)}{against}, {times}."
 
 
@@ -163,18 +163,18 @@ def _off(proof: Proof) -> str:
 
 
 def trust_sentences(report: Report) -> tuple[str, ...]:
-    """Say what the answer rests on: rounds, noise, and whether other programs were busy; empty without an answer."""
+    """Say what the answer rests on: repetitions, noise and other programs; empty without an answer."""
     winner, baseline = report.winner, report.baseline
     if winner is None or report.verdict is None:
         return ()
-    has_turns = baseline is not None and baseline.rounds > 1 and baseline.text != winner.text
+    has_turns = baseline is not None and baseline.repetitions > 1 and baseline.text != winner.text
     turns = f" in turns with your {report.target}" if has_turns else ""
-    said = [f"measured in {winner.rounds} rounds{turns}" if winner.rounds > 1 else "measured once"]
-    if baseline is not None and baseline.rounds > 1:
+    said = [f"measured in {winner.repetitions} repetitions{turns}" if winner.repetitions > 1 else "measured once"]
+    if baseline is not None and baseline.repetitions > 1:
         spread = (baseline.samples_per_s_high - baseline.samples_per_s_low) / baseline.samples_per_s
-        said.append(f"your {report.target}'s rounds lie within {format_share(spread)}")
+        said.append(f"your {report.target}'s repetitions lie within {format_share(spread)}")
     answer = report.verdict
-    busy, runs = answer.num_contended, "runs of the rounds" if answer.measured_in == "rounds" else "trials"
+    busy, runs = answer.num_contended, "runs of the repetitions" if answer.measured_in == "repetitions" else "trials"
     if answer.num_measured > 1:
         said.append(f"other programs were busy in {busy or 'none'} of {answer.num_measured} {runs}")
     else:

@@ -15,7 +15,7 @@ from ..records.measurement import Measurement
 from ..records.outcome import Measured, OutOfMemory
 from ..records.printable import launch_command, printable_strings
 from ..records.study import Comparison, StudyRecord, Verdict
-from ..records.study_results import figures_of, proof_of, rounds_of, script_figures_of
+from ..records.study_results import figures_of, proof_of, repetitions_of, script_figures_of
 from ..records.words import recomputed_words, setting_words
 from ..verdict.feasible import Flaw, flaws_of, front
 from ..verdict.finalists import baseline_is_finite
@@ -78,7 +78,9 @@ def describe_facts(facts: Facts) -> DescribedScript:
 
 def _finalist(record: StudyRecord, compared: Comparison) -> Finalist:
     setting = compared.configuration
-    if compared.rounds and compared.figures is None:  # stored before verdicts held figures; the rounds have them
+    if (
+        compared.repetitions and compared.figures is None
+    ):  # stored before verdicts held figures; the repetitions have them
         compared = dataclasses.replace(
             compared, figures=figures_of(record, setting), baseline_figures=script_figures_of(record, setting)
         )
@@ -96,8 +98,8 @@ def _described(facts: Facts) -> dict[str, Any]:
 
 
 def _answer(record: StudyRecord, verdict: Verdict) -> ReportedAnswer:
-    rounds = [one.outcome.measurement for one in record.repeats if one.outcome.measurement]
-    rests_on = rounds or [trial.measured for trial in record.shown if trial.measured]
+    repetitions = [one.outcome.measurement for one in record.repeats if one.outcome.measurement]
+    rests_on = repetitions or [trial.measured for trial in record.shown if trial.measured]
     return ReportedAnswer(
         answer=verdict.kind_of_answer,
         reason=verdict.reason,
@@ -105,7 +107,7 @@ def _answer(record: StudyRecord, verdict: Verdict) -> ReportedAnswer:
         stop_reason=verdict.stop_reason,
         is_confirmed=_is_confirmed(record, verdict),
         proof=None if verdict.winner is None else proof_of(record, verdict.winner),
-        measured_in="rounds" if rounds else "trials",
+        measured_in="repetitions" if repetitions else "trials",
         num_measured=len(rests_on),
         num_contended=sum(one.contended for one in rests_on),
     )
@@ -117,7 +119,9 @@ def _is_confirmed(record: StudyRecord, verdict: Verdict) -> bool:
         return False
     if winner is None or (record.facts is not None and winner.key == record.facts.baseline.key):
         return True
-    return bool(rounds_of(record.repeats, winner)) and (winner.is_untouched or proof_of(record, winner) is not None)
+    return bool(repetitions_of(record.repeats, winner)) and (
+        winner.is_untouched or proof_of(record, winner) is not None
+    )
 
 
 def _setting(

@@ -1,6 +1,7 @@
 """Charts of a search: the places of everything in them, in the units of an SVG picture.
 
-Settings that were measured in rounds are drawn by their rounds, which the answer goes by, the others by their trial.
+Settings that were measured in repetitions are drawn by their repetitions, which the answer goes by, the others by their
+trial.
 """
 
 from __future__ import annotations
@@ -248,9 +249,9 @@ def _seen(report: Report) -> Iterator[_Seen]:
         if figures is None or figures.peaks.fit_bytes is None:
             continue
         kind = "flawed" if point.thrashed or point.diverged else "fits" if point.fits else "over"
-        of_rounds = finalists.get(point.configuration)
-        if of_rounds is not None and of_rounds.rounds and of_rounds.figures is not None:
-            figures, kind = of_rounds.figures, "finalist"
+        of_repetitions = finalists.get(point.configuration)
+        if of_repetitions is not None and of_repetitions.repetitions and of_repetitions.figures is not None:
+            figures, kind = of_repetitions.figures, "finalist"
         if point.is_winner:
             kind = "winner" if is_sure else "best"
         if point.is_baseline:
@@ -271,14 +272,14 @@ def _span(shown: Collection[Figures]) -> tuple[float, float]:
 
 
 def size_ticks(most: float, count: int) -> list[float]:
-    """Return about so many round sizes in bytes, from nothing to the most."""
+    """Return about so many repetition sizes in bytes, from nothing to the most."""
     unit = 1 << 30 if most > 2 << 30 else 1 << 20 if most > 2 << 20 else 1 << 10
     return [value * unit for value in round_ticks(0.0, most / unit, count)]
 
 
 def _stairs(corners: Sequence[tuple[float, float]]) -> str:
     """Draw the front from the least memory on, by the best point up to each; up is less, as on a page."""
-    # Points measured again in rounds may lie below another one by now.
+    # Points measured again in repetitions may lie below another one by now.
     rising: list[tuple[float, float]] = []
     for across, up in corners:
         if not rising or up < rising[-1][1]:

@@ -17,7 +17,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 80.0, 20.0, 40.0, 58.0
 
 def gate_table(gates: Iterable[PastGate]) -> Table:
     """Tabulate earlier answers, the newest last."""
-    columns = ("when", "answer", "speed", "change", "peak", "change", "rounds", "script", "on")
+    columns = ("when", "answer", "speed", "change", "peak", "change", "repetitions", "script", "on")
     return Table(columns, tuple(map(_row, gates)), numeric=frozenset({2, 4, 6}))
 
 
@@ -31,7 +31,7 @@ def _row(past: PastGate) -> tuple[str, ...]:
         _change(speed),
         "" if memory is None else format_bytes(memory.now),
         _change(memory),
-        str(gate.rounds),
+        str(gate.repetitions),
         past.script_sha256[:_HASH],
         "" if gate.environment is None else f"{gate.environment.device_name}, {gate.environment.library}",
     )

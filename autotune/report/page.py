@@ -152,19 +152,19 @@ def _shown(report: Report) -> list[tuple[str, str, ReportedSetting]]:
 
 
 def _compared(report: Report) -> float:
-    """Return how many times as fast a confirmed answer is, by the rounds if there are some; else 0.0."""
+    """Return how many times as fast a confirmed answer is, by the repetitions if there are some; else 0.0."""
     verdict, winner, own = report.verdict, report.winner, report.baseline
     # Where the script does not fit, nobody can choose it.
     if verdict is None or not verdict.is_confirmed or verdict.answer == "baseline_does_not_fit":
         return 0.0
     if winner is None or own is None or winner.text == own.text or not own.samples_per_s:
         return 0.0
-    of_rounds = next((one.speedup for one in report.finalists if one.text == winner.text), 0.0)
-    return of_rounds or winner.samples_per_s / own.samples_per_s
+    of_repetitions = next((one.speedup for one in report.finalists if one.text == winner.text), 0.0)
+    return of_repetitions or winner.samples_per_s / own.samples_per_s
 
 
 def _lighter(report: Report) -> float:
-    """Return how many times the script's memory the answer takes, by the rounds, where less was asked for; else 0.0."""
+    """Return the answer's memory as a multiple of the script's, where less memory is the objective; else 0.0."""
     if report.settings.objective.goal != "memory" or not _compared(report) or report.winner is None:
         return 0.0
     return next((one.peak_ratio for one in report.finalists if one.text == report.winner.text), 0.0)

@@ -79,9 +79,9 @@ class ReportedAnswer:
     answer: AnswerKind
     reason: str
     stop_reason: str
-    is_confirmed: bool  # measured in rounds and proven, or the script itself
+    is_confirmed: bool  # measured in repetitions and proven, or the script itself
     proof: Proof | None
-    measured_in: Literal["rounds", "trials"]
+    measured_in: Literal["repetitions", "trials"]
     num_measured: int
     num_contended: int  # of the measured runs, while other programs were busy
     remarks: tuple[str, ...] = ()

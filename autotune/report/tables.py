@@ -225,7 +225,7 @@ def finalist_table(report: Report) -> Table:
     """Tabulate the script and the finalists, measured again in turns; what the objective goes by first."""
     is_memory, own = report.settings.objective.goal == "memory", report.baseline
     ratios = ("Memory", "Range", "Speed", "Range") if is_memory else ("Speed-up", "Range")
-    columns = ("Finalist", *figure_cells(None), *ratios, "Rounds", "Shown")
+    columns = ("Finalist", *figure_cells(None), *ratios, "Repetitions", "Shown")
     rows = []
     for one in report.finalists:
         speed = (f"{one.speedup:.3f}x", _range(one.speedup_low, one.speedup_high))
@@ -234,7 +234,9 @@ def finalist_table(report: Report) -> Table:
         if is_memory:
             told = (f"{one.peak_ratio:.3f}x", _range(one.peak_ratio_low, one.peak_ratio_high), *speed)
             shown = ", ".join(filter(None, [_shown(one.found, "smaller"), _shown(one.found_fast, "fast enough")]))
-        rows.append((cut_names(one.text), *figure_cells(one.figures).values(), *told, str(one.rounds or ""), shown))
+        rows.append(
+            (cut_names(one.text), *figure_cells(one.figures).values(), *told, str(one.repetitions or ""), shown)
+        )
     if rows and own is not None:
         rows.insert(0, (f"your {report.target}", *figure_cells(own).values(), *("" for _ in ratios), "", ""))
     return Table(columns, tuple(rows), frozenset(range(1, len(columns) - 1)))
@@ -256,12 +258,12 @@ def spent_table(report: Report) -> Table:
 
 
 def _range(low: float | None, high: float | None) -> str:
-    """Write the interval of a ratio; empty where rounds are too few to tell."""
+    """Write the interval of a ratio; empty where repetitions are too few to tell."""
     return "" if low is None or high is None else f"{format_ratio(low)} to {format_ratio(high)}"
 
 
 def _shown(found: Found | None, better: str) -> str:
-    """Say what rounds show, in a word or two; empty where that is not looked at."""
+    """Say what repetitions show, in a word or two; empty where that is not looked at."""
     words: dict[Found | None, str] = {
         "win": better,
         "no_better": f"not {better}",

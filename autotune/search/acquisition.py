@@ -19,8 +19,8 @@ from .cost.prior_values import Noise, StepTime
 
 # No peak is expected below this share of the best's: the model is a straight line, which may come down to nothing.
 _LEAST_PEAK = 0.02
-# Finals have to show that a setting is fast enough. So the search keeps clear of the slowest that is allowed, by so
-# many times the noise, and at most by half of the slowdown. A judgement.
+# Confirmations have to show that a setting is fast enough. So the search keeps clear of the slowest that is allowed, by
+# so many times the noise, and at most by half of the slowdown. A judgement.
 _CLEAR_OF_NOISE = 1.5
 # The least chance of being allowed at which something may be tried, where there is a best and where there is none:
 # another trial costs less than to say that nothing fits. Judgements.
@@ -129,7 +129,7 @@ class Acquisition:
         if reference is not None and self._aim.seeks_memory:
             least = rates[:, [number + beside.index(reference)]] + self._slowest
         rates, peaks = rates[:, :number], peaks[:, :number]
-        # In the process of the trial, and in those of a final if peaks differ from process to process.
+        # In the process of the trial, and in those of a confirmation if peaks differ from process to process.
         processes = Noise.PROCESSES_OF_ANSWER if model.peaks.scatter else 1
         measured = peaks * (1 + model.peaks.noise * chance.standard_normal((processes, *peaks.shape)))
         fits = (measured[0] <= model.run_limit_bytes) & ~model.ruled_out[indices]

@@ -21,8 +21,8 @@ class Observation:
 
     Attributes:
         state: ``scored`` once speed and memory are known, out of memory included (no samples, not feasible).
-        feasible: It may be the answer, as far as memory and its rounds go.
-        fails: A round of it failed by other than memory.
+        feasible: It may be the answer, as far as memory and its repetitions go.
+        fails: A repetition of it failed by other than memory.
         steps_seen: Optimizer steps after which the script ended, too few to be measured.
         timed_out: A deadline passed.
         needed_bytes: What was asked for at the least where memory ran out; None where that is unknown.

@@ -15,7 +15,7 @@ from ..records.engines import PLAIN_ENGINES
 from ..records.outcome import Measured
 from ..records.study import Repeat
 from ..verdict.aim import Aim
-from ..verdict.rounds import holds
+from ..verdict.repetitions import holds
 from .acquisition import Acquisition
 from .candidates import Observation
 from .cost.context import SearchContext
@@ -179,10 +179,10 @@ def _fail(observations: Sequence[Observation], fewest: int = _FAILURES) -> bool:
     return states.count("failed") >= fewest and "scored" not in states
 
 
-def with_rounds(
+def with_repetitions(
     observation: Observation, repeats: Sequence[Repeat], aim: Aim, *, baseline_is_finite: bool
 ) -> Observation:
-    """Return a trial with its highest peak and its failures in rounds; the baseline stays as it is."""
+    """Return a trial with its highest peak and its failures in repetitions; the baseline stays as it is."""
     if observation.state != "scored" or observation.out_of_memory or observation.origin == "baseline":
         return observation
     outcomes = [repeat.outcome for repeat in repeats if repeat.configuration.key == observation.configuration.key]

@@ -24,7 +24,7 @@ from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, S
 from . import optuna_trials
 from .candidates import Origin
 from .cost.context import SearchContext
-from .knowledge import Knowledge, with_rounds
+from .knowledge import Knowledge, with_repetitions
 from .proposal import plans_first, propose
 from .score import score
 from .space import Space
@@ -159,7 +159,7 @@ class Search:
             optuna_trials.tell(self._study, number, outcome, environment, told)
 
     def learn(self, repeats: Sequence[Repeat]) -> None:
-        """Learn from all rounds of finals."""
+        """Learn from all repetitions of confirmations."""
         with self._lock:
             self._repeats = tuple(repeats)
 
@@ -226,7 +226,7 @@ class Search:
         seen = optuna_trials.observe(self._study, self.space)
         finite = optuna_trials.baseline_is_finite(self._study)
         others = [one for one in seen if one.number != without]
-        observations = [with_rounds(one, self._repeats, self._aim, baseline_is_finite=finite) for one in others]
+        observations = [with_repetitions(one, self._repeats, self._aim, baseline_is_finite=finite) for one in others]
         longest_s = self._spec.trial_timeout_s if longest_s is None else longest_s
         return Knowledge(
             self._context,

@@ -187,26 +187,30 @@ class Claims:
         with self._engine.connect() as connection:
             return bool(self._owners(connection, alive=True))
 
-    def begin_final(self) -> int | None:
-        """Claim the next final; None while a live process is at one, or takes it first."""
+    def begin_confirmation(self) -> int | None:
+        """Claim the next confirmation; None while a live process is at one, or takes it first."""
         me = self.register()
         with self._engine.connect() as connection:
             alive = self._owners(connection, alive=True)
-            mine = schema.final.c.study_id == self._study_id
-            rows = connection.execute(sa.select(schema.final).where(mine)).all()
+            mine = schema.confirmation.c.study_id == self._study_id
+            rows = connection.execute(sa.select(schema.confirmation).where(mine)).all()
         if any(row.owner_id in alive and row.owner_id != me and not row.ended for row in rows):
             return None
         number = 1 + max((row.number for row in rows), default=0)
         values = {"study_id": self._study_id, "number": number, "owner_id": me, "ended": False}
         with self.transaction() as connection:
-            return number if schema.add(connection, schema.final, values) else None
+            return number if schema.add(connection, schema.confirmation, values) else None
 
-    def end_final(self, number: int) -> None:
-        """Give up a final."""
-        final = schema.final.c
+    def end_confirmation(self, number: int) -> None:
+        """Give up a confirmation."""
+        confirmation = schema.confirmation.c
         with self.transaction() as connection:
-            ours = (final.study_id == self._study_id, final.owner_id == self._owner_id, final.number == number)
-            connection.execute(sa.update(schema.final).where(*ours).values(ended=True))
+            ours = (
+                confirmation.study_id == self._study_id,
+                confirmation.owner_id == self._owner_id,
+                confirmation.number == number,
+            )
+            connection.execute(sa.update(schema.confirmation).where(*ours).values(ended=True))
 
     def _owners(self, connection: sa.Connection, *, alive: bool) -> dict[int, sa.Row[Any]]:
         now = _now(connection)

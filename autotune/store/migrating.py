@@ -1,4 +1,4 @@
-"""Make the tables of a database, or refuse those of another autotune."""
+"""Make the tables of a database, bring those of revision 0004 up to date, or refuse those of another autotune."""
 
 from __future__ import annotations
 
@@ -15,9 +15,20 @@ from .connections import Location
 _LOCK = 0x6175746F  # any number that nobody else locks in the same PostgreSQL database: "auto"
 _WRITER = "autotune"  # key in the table about: the version that made the tables
 
+# From revision 0004, which had other words. A key of JSON has its quotes bare; those in a text are escaped.
+_FROM_0004 = (
+    "ALTER TABLE autotune_final RENAME TO autotune_confirmation",
+    "ALTER TABLE autotune_repeat RENAME COLUMN final TO confirmation",
+    "ALTER TABLE autotune_repeat RENAME COLUMN round TO repetition",
+    """UPDATE autotune_study SET spec = replace(spec, '"finalist_rounds":', '"finalist_repetitions":')""",
+    """UPDATE autotune_study SET verdict = replace(replace(verdict, '"rounds":', '"repetitions":'),
+        '"stage":"rounds"', '"stage":"confirmation"')""",
+    """UPDATE autotune_gate SET gate = replace(gate, '"rounds":', '"repetitions":')""",
+)
+
 
 def upgrade(engine: sa.Engine, location: Location) -> None:
-    """Make our tables, once, also when several processes open a database at the same time.
+    """Make our tables, or bring them up to date, once, also when several processes open a database at the same time.
 
     Raises:
         StorageError: Another autotune wrote the database, whose tables are others.
@@ -28,6 +39,11 @@ def upgrade(engine: sa.Engine, location: Location) -> None:
     with _alone(engine) as connection:
         revision = _revision(connection)
         if revision == schema.HEAD:
+            return
+        if revision == "0004":
+            for statement in _FROM_0004:
+                connection.exec_driver_sql(statement)
+            connection.execute(sa.update(schema.revision).values(version_num=schema.HEAD))
             return
         if revision is not None:
             version = connection.scalar(sa.select(schema.about.c.value).where(schema.about.c.key == _WRITER))

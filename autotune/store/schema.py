@@ -21,7 +21,7 @@ from ..records.gate import Gate
 from ..records.outcome import Outcome
 from ..records.study import StudySpec, Verdict
 
-HEAD = "0004"  # the revision of these tables; a change of them makes it another one
+HEAD = "0005"  # the revision of these tables; a change of them makes it another one
 
 metadata = sa.MetaData(
     naming_convention={
@@ -128,9 +128,9 @@ trial = sa.Table(
     sa.UniqueConstraint("study_id", "number"),
 )
 
-# ``owner_id`` is null where it was measured before finals had owners.
-final = sa.Table(
-    "autotune_final",
+# ``owner_id`` is null where it was measured before confirmations had owners.
+confirmation = sa.Table(
+    "autotune_confirmation",
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("study_id", sa.ForeignKey("autotune_study.id"), nullable=False),
@@ -145,7 +145,7 @@ repeat = sa.Table(
     metadata,
     sa.Column("id", sa.Integer, primary_key=True),
     sa.Column("study_id", sa.ForeignKey("autotune_study.id"), nullable=False, index=True),
-    sa.Column("round", sa.Integer, nullable=False),
+    sa.Column("repetition", sa.Integer, nullable=False),
     sa.Column("configuration", _Record(Configuration), nullable=False),
     sa.Column("run_directory", sa.Text, nullable=False),
     sa.Column("finished_at", sa.Double, nullable=False),
@@ -154,7 +154,7 @@ repeat = sa.Table(
     sa.Column("peak_bytes", sa.BigInteger),
     sa.Column("outcome", _Record(Outcome), nullable=False),
     sa.Column("environment_id", sa.ForeignKey("autotune_environment.id")),
-    sa.Column("final", sa.Integer, nullable=False, server_default="1"),
+    sa.Column("confirmation", sa.Integer, nullable=False, server_default="1"),
 )
 
 bundle = sa.Table(

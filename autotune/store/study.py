@@ -135,11 +135,11 @@ class Study:
             repeats=tuple(
                 Repeat(
                     configuration=item.configuration,
-                    round=item.round,
+                    repetition=item.repetition,
                     outcome=item.outcome,
                     environment=environments.get(item.environment_id),
                     run_directory=item.run_directory,
-                    final=item.final,
+                    confirmation=item.confirmation,
                 )
                 for item in repeats
             ),
@@ -182,21 +182,21 @@ class Study:
         self._add(schema.bundle, {"study_id": self._row.id, "path": path, "written_at": time.time()})
 
     @_translated
-    def begin_final(self) -> int | None:
-        """Number a new final, ours until ``end_final``; None while a live process measures one of this study."""
-        return self._claims.begin_final()
+    def begin_confirmation(self) -> int | None:
+        """Number a new confirmation, ours until ``end_confirmation``; None while a live process measures one."""
+        return self._claims.begin_confirmation()
 
     @_translated
-    def end_final(self, number: int) -> None:
-        """Note that nothing more will be measured in a final of this process."""
-        self._claims.end_final(number)
+    def end_confirmation(self, number: int) -> None:
+        """Note that nothing more will be measured in a confirmation of this process."""
+        self._claims.end_confirmation(number)
 
     def add_repeat(self, repeat: Repeat) -> None:
-        """Store one re-measured finalist or baseline, of a final of this process."""
+        """Store one re-measured finalist or baseline, of a confirmation of this process."""
         values = {
             "study_id": self._row.id,
-            "final": repeat.final,
-            "round": repeat.round,
+            "confirmation": repeat.confirmation,
+            "repetition": repeat.repetition,
             "configuration": repeat.configuration,
             "run_directory": repeat.run_directory,
             "finished_at": time.time(),

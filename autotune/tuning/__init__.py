@@ -1,1 +1,1 @@
-"""A study at work between discovery and bundle: its trials, its finals, the winner's proof, and the time for them."""
+"""A study at work between discovery and bundle: trials, confirmation, the winner's proof, and the time for them."""

@@ -15,7 +15,7 @@ from .costs import Costs
 # A study's runs may pass its budget by this share, and are cut off then. With the start of the program and the bundle
 # on top, it should be no more than a tenth.
 _SLACK = 0.05
-# What rounds and proof should cost is kept with so much to spare, as a share.
+# What repetitions and proof should cost is kept with so much to spare, as a share.
 _TO_SPARE = 0.1
 
 
@@ -76,25 +76,25 @@ class Budget:
             return SearchEnd("It was interrupted.", "the search was interrupted")
         return SearchEnd("The time budget is spent.", STOPPED_FOR_TIME) if self._left_s <= 0 else None
 
-    def why_search_over(self, finals_s: float, *, in_run: bool = False) -> SearchEnd | None:
+    def why_search_over(self, confirmation_s: float, *, in_run: bool = False) -> SearchEnd | None:
         """Return why the search may start nothing new; None if it may.
 
         Args:
-            finals_s: what finals and proof should take, were the search to end now; 0.0 without anything to confirm.
+            confirmation_s: what confirmation and proof take if the search ends now; 0.0 with nothing to confirm.
             in_run: whether what would start is but the next trial of a run under way.
         """
         if over := self.why_over():
             return over
         needed_s = self.costs.trial_s + (0.0 if in_run else self.costs.start_s)
-        if self.for_search_s(finals_s) > needed_s:
+        if self.for_search_s(confirmation_s) > needed_s:
             return None
         kept = "The rest of the time budget is kept for measuring the finalists again."
-        reason = kept if self._can_confirm(finals_s) else "The time left is too short for another run."
+        reason = kept if self._can_confirm(confirmation_s) else "The time left is too short for another run."
         return SearchEnd(reason, STOPPED_FOR_TIME)
 
-    def for_search_s(self, finals_s: float) -> float:
-        """Return how long the search may go on; nothing is kept for finals that there is no time for."""
-        kept_s = (1 + _TO_SPARE) * finals_s if self._can_confirm(finals_s) else 0.0
+    def for_search_s(self, confirmation_s: float) -> float:
+        """Return how long the search may go on; nothing is kept for confirmations that there is no time for."""
+        kept_s = (1 + _TO_SPARE) * confirmation_s if self._can_confirm(confirmation_s) else 0.0
         return max(0.0, self._left_s - kept_s)
 
     def holds(self, seconds: float) -> bool:
@@ -106,8 +106,8 @@ class Budget:
         """Return the budget that a later session needs for what should take so long and for nothing else."""
         return (1 + _TO_SPARE) * seconds
 
-    def _can_confirm(self, finals_s: float) -> bool:
-        return 0 < finals_s <= self._left_s + _SLACK * self.seconds
+    def _can_confirm(self, confirmation_s: float) -> bool:
+        return 0 < confirmation_s <= self._left_s + _SLACK * self.seconds
 
     @property
     def _left_s(self) -> float:

@@ -21,11 +21,11 @@ from ..records.proof import Proof
 from ..records.run import Request, Verifying
 from ..records.stack import Stack
 from ..records.study import Comparison, Repeat, Stage, StudyRecord, StudySpec, Trial
-from ..records.study_results import rounds_of
+from ..records.study_results import repetitions_of
 from ..store.study import Study
 from ..verdict.aim import Aim
 from ..verdict.finalists import awaited, to_confirm
-from ..verdict.rounds import compare
+from ..verdict.repetitions import compare
 from ..verdict.search_end import NOTHING_BELIEVED, Believed
 from ..verdict.sequential import FIRST_LOOK
 from .budget import Budget, Interruption, RunCancel
@@ -34,10 +34,10 @@ from .watcher import Watcher
 
 
 class Snapshot:
-    """A study's record, as it was read last and with the trials and rounds that this process has stored since.
+    """A study's record, as it was read last and with the trials and repetitions that this process has stored since.
 
-    What other processes of the study store is known from the next ``refresh`` on. Who may have a trial or a final is
-    decided by the database and never by the snapshot. Methods may be called from several threads.
+    What other processes of the study store is known from the next ``refresh`` on. Who may have a trial or a
+    confirmation is decided by the database and never by the snapshot. Methods may be called from several threads.
 
     Attributes:
         record: The record; trials that were begun since it was read have no times yet.
@@ -78,13 +78,13 @@ class Snapshot:
             return True
 
     def add_repeat(self, repeat: Repeat) -> None:
-        """Store a round of a final."""
+        """Store a repetition of a confirmation."""
         with self._lock:
             self._study.add_repeat(repeat)
             self.record = replace(self.record, repeats=(*self.record.repeats, repeat))
 
 
-# So many more rounds than the latest final had may tell what that did not.
+# So many more repetitions than the latest confirmation had may tell what that did not.
 _MORE_ROUNDS = 2
 
 
@@ -116,24 +116,24 @@ class Context:
 
     @property
     def measuring(self) -> Measuring:
-        """Return how trials and rounds are measured."""
+        """Return how trials and repetitions are measured."""
         return self.study.spec.measuring.paced(self.budget.seconds)
 
     @property
-    def most_rounds(self) -> int:
+    def most_repetitions(self) -> int:
         """Return how often a finalist is measured again at most; if the script does not fit, its trial counts too."""
-        rounds = self.study.spec.finalist_rounds
-        return rounds if self.baseline_fits else max(1, min(rounds, FIRST_LOOK) - 1)
+        repetitions = self.study.spec.finalist_repetitions
+        return repetitions if self.baseline_fits else max(1, min(repetitions, FIRST_LOOK) - 1)
 
     @property
-    def rounds(self) -> int:
-        """Return the least rounds by which a final tells anything; no final is begun without the time for them."""
-        return min(self.most_rounds, FIRST_LOOK)
+    def repetitions(self) -> int:
+        """Return the least repetitions that tell anything; no confirmation is begun without the time for them."""
+        return min(self.most_repetitions, FIRST_LOOK)
 
     def candidates(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> tuple[Configuration, ...]:
         """Return the settings that are better than the baseline by their trials, or else may be in other conditions."""
-        repeats, most = record.repeats, self.most_rounds
-        return to_confirm(record.trials, self.facts, self.aim, repeats, most_rounds=most, believed=believed)
+        repeats, most = record.repeats, self.most_repetitions
+        return to_confirm(record.trials, self.facts, self.aim, repeats, most_repetitions=most, believed=believed)
 
     def left_to_confirm(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> Configuration | None:
         """Return the setting to measure again, or else to prove, before there is an answer; None with nothing left."""
@@ -148,9 +148,9 @@ class Context:
         return next(unproven, None) if untold is None else untold
 
     def confirming_s(self, record: StudyRecord, candidates: Sequence[Configuration]) -> float:
-        """Return the seconds until rounds tell of candidates, and the first of them is proven; 0.0 if that is done.
+        """Return the seconds until candidates are confirmed, and the first of them is proven; 0.0 if that is done.
 
-        A final is begun anew, so one that should tell more than the latest needs more rounds.
+        A confirmation is begun anew, so one that should tell more than the latest needs more repetitions.
         """
         costs, first = self.budget.costs, candidates[0]
         proof_s = 0.0 if self._is_proven(first) else costs.proof_s(first)
@@ -158,26 +158,26 @@ class Context:
         if not left:
             return proof_s
         keys = {one.key for one in left}
-        begun = [one.rounds + _MORE_ROUNDS for one in self.compared(record) if one.configuration.key in keys]
+        begun = [one.repetitions + _MORE_ROUNDS for one in self.compared(record) if one.configuration.key in keys]
         # One entrant at least, beside the baseline where that may be the answer.
         own = (self.facts.baseline,) if self.baseline_fits else ()
-        rounds = min(self.most_rounds, max([self.rounds, *begun]))
+        repetitions = min(self.most_repetitions, max([self.repetitions, *begun]))
         entrants = (*own, *candidates)
-        return costs.final_s(entrants, rounds, forked=self.forked(entrants)) + proof_s
+        return costs.confirmation_s(entrants, repetitions, forked=self.forked(entrants)) + proof_s
 
     def forked(self, entrants: Sequence[Configuration]) -> tuple[Configuration, ...]:
-        """Return those of the entrants of a final that are forked in its rounds after the first."""
+        """Return those of the entrants of a confirmation that are forked in its repetitions after the first."""
         return tuple(one for one in entrants if can_fork(self.study.spec, self.facts, one))
 
     def is_told(self, record: StudyRecord, candidate: Configuration) -> bool:
-        """Return whether a candidate's rounds tell: beside the baseline if it fits, else once all are measured."""
+        """Return whether a candidate's repetitions tell: beside the baseline if it fits, else once all are measured."""
         if not self.baseline_fits:
-            return len(rounds_of(record.repeats, candidate)) >= self.rounds
+            return len(repetitions_of(record.repeats, candidate)) >= self.repetitions
         return any(one.configuration.key == candidate.key and not one.is_open for one in self.compared(record))
 
     def compared(self, record: StudyRecord) -> tuple[Comparison, ...]:
-        """Compare the finalists with the baseline, by all rounds so far."""
-        return compare(record.repeats, self.facts.baseline, self.aim, self.most_rounds)
+        """Compare the finalists with the baseline, by all repetitions so far."""
+        return compare(record.repeats, self.facts.baseline, self.aim, self.most_repetitions)
 
     def _is_proven(self, candidate: Configuration) -> bool:
         return candidate.is_untouched or any(one.configuration.key == candidate.key for one in self.proofs)
@@ -199,7 +199,7 @@ class Context:
         outcome = result.outcomes[0]
         if outcome is not None and request.mode == "measure":
             costs, seconds, is_fresh = self.budget.costs, time.monotonic() - began, not result.is_forked
-            costs.note_round(configuration, outcome, seconds, may_fork=request.may_fork, is_fresh=is_fresh)
+            costs.note_repetition(configuration, outcome, seconds, may_fork=request.may_fork, is_fresh=is_fresh)
         return None if outcome and self.interruption.explains(outcome) else result
 
 

@@ -1,4 +1,4 @@
-"""Times that runs of a study have taken so far, and so the times that its rounds and its proof should take."""
+"""Times that runs of a study have taken so far, and so the times that its repetitions and its proof should take."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PROOF, _COMPILED_PROOF, _PROOF_STEPS = (2, 1), (6, 3), 3
 class Costs:
     """The costs of runs so far, all in seconds, 0.0 where nothing like it was seen.
 
-    A run is its start, up to the first training call, and then its trials. Proofs and the first round of a final are
-    fresh processes. Runs of the search and later rounds may be forked from a process that has imported torch. Each
-    later round has such a process of its own, and the first entrant in it waits for that.
+    A run is its start, up to the first training call, and then its trials. Proofs and the first repetition of a
+    confirmation are fresh processes. Runs of the search and later repetitions may be forked from a process that has
+    imported torch. Each later repetition has such a process of its own, and the first entrant in it waits for that.
     """
 
     def __init__(self, trials: Sequence[Trial] = ()) -> None:
@@ -33,9 +33,9 @@ class Costs:
         self._trials_s: dict[str, float] = {}
         self._warmups_s: dict[Engine, list[float]] = defaultdict(list)
         self._steps_s: dict[str, float] = {}
-        self._fresh_rounds_s: dict[str, list[float]] = defaultdict(list)
+        self._fresh_repetitions_s: dict[str, list[float]] = defaultdict(list)
         # Of those that were to be forked, whether or not that could be.
-        self._forked_rounds_s: dict[str, list[float]] = defaultdict(list)
+        self._forked_repetitions_s: dict[str, list[float]] = defaultdict(list)
         self._forked_starts_s: list[float] = []
         runs: dict[str, list[Trial]] = defaultdict(list)
         for trial in trials:
@@ -68,7 +68,7 @@ class Costs:
             if configuration.engine not in PLAIN_ENGINES:
                 self._warmups_s[configuration.engine].append(measurement.warmup_s)
 
-    def note_round(
+    def note_repetition(
         self,
         configuration: Configuration,
         outcome: Outcome,
@@ -77,11 +77,11 @@ class Costs:
         may_fork: bool = False,
         is_fresh: bool = True,
     ) -> None:
-        """Learn how long a round of a final took."""
+        """Learn how long a repetition of a confirmation took."""
         if not isinstance(outcome, Measured):
             return
-        rounds_s = self._forked_rounds_s if may_fork else self._fresh_rounds_s
-        rounds_s[configuration.key].append(seconds)
+        repetitions_s = self._forked_repetitions_s if may_fork else self._fresh_repetitions_s
+        repetitions_s[configuration.key].append(seconds)
         start_s = max(0.0, seconds - _seconds(outcome.measurement))
         if may_fork:
             self._forked_starts_s.append(start_s)
@@ -98,17 +98,19 @@ class Costs:
         """Return how long a trial takes, usually."""
         return _median(list(self._trials_s.values()))
 
-    def round_s(self, entrants: Sequence[Configuration], *, forked: Sequence[Configuration] = ()) -> float:
-        """Return how long a round of these entrants takes, of which some are forked from the round's own server."""
+    def repetition_s(self, entrants: Sequence[Configuration], *, forked: Sequence[Configuration] = ()) -> float:
+        """Return the seconds of a repetition of these entrants, of which some are forked from its own server."""
         forked = [one for one in entrants if one in forked]
-        fresh_s = sum(self._fresh_round_s(one) for one in entrants if one not in forked)
-        # The mean of such rounds has its share of the waiting for servers in it.
+        fresh_s = sum(self._fresh_repetition_s(one) for one in entrants if one not in forked)
+        # The mean of such repetitions has its share of the waiting for servers in it.
         waits_s = self._saved_by_forking_s if forked and not self._forked_starts_s else 0.0
-        return fresh_s + waits_s + sum(map(self._forked_round_s, forked))
+        return fresh_s + waits_s + sum(map(self._forked_repetition_s, forked))
 
-    def final_s(self, entrants: Sequence[Configuration], rounds: int, *, forked: Sequence[Configuration] = ()) -> float:
-        """Return the seconds of so many rounds of these entrants; those ``forked`` are forked in all but the first."""
-        return self.round_s(entrants) + (rounds - 1) * self.round_s(entrants, forked=forked)
+    def confirmation_s(
+        self, entrants: Sequence[Configuration], repetitions: int, *, forked: Sequence[Configuration] = ()
+    ) -> float:
+        """Return the seconds of so many repetitions of these entrants, ``forked`` ones forked in all but the first."""
+        return self.repetition_s(entrants) + (repetitions - 1) * self.repetition_s(entrants, forked=forked)
 
     def proof_s(self, winner: Configuration) -> float:
         """Return how long the winner's proof takes."""
@@ -129,16 +131,16 @@ class Costs:
         """Return how long measuring a setting once, compiled in a fresh process, should take."""
         return self._fresh_start_s + self._trials_s.get(configuration.key, self.trial_s) + self.compiling_s(engine)
 
-    def _fresh_round_s(self, configuration: Configuration) -> float:
-        if rounds_s := self._fresh_rounds_s.get(configuration.key):
-            return _median(rounds_s)
+    def _fresh_repetition_s(self, configuration: Configuration) -> float:
+        if repetitions_s := self._fresh_repetitions_s.get(configuration.key):
+            return _median(repetitions_s)
         return self._fresh_start_s + self._traced_trial_s(configuration)
 
-    def _forked_round_s(self, configuration: Configuration) -> float:
-        if rounds_s := self._forked_rounds_s.get(configuration.key):
-            return statistics.fmean(rounds_s)
-        if rounds_s := self._fresh_rounds_s.get(configuration.key):
-            return max(0.0, _median(rounds_s) - self._saved_by_forking_s)
+    def _forked_repetition_s(self, configuration: Configuration) -> float:
+        if repetitions_s := self._forked_repetitions_s.get(configuration.key):
+            return statistics.fmean(repetitions_s)
+        if repetitions_s := self._fresh_repetitions_s.get(configuration.key):
+            return max(0.0, _median(repetitions_s) - self._saved_by_forking_s)
         return self._fresh_start_s - self._saved_by_forking_s + self._traced_trial_s(configuration)
 
     def _traced_trial_s(self, configuration: Configuration) -> float:
@@ -149,7 +151,7 @@ class Costs:
 
     @property
     def _saved_by_forking_s(self) -> float:
-        """Return how many seconds sooner a forked process trains, by rounds or else by the search."""
+        """Return how many seconds sooner a forked process trains, by repetitions or else by the search."""
         start_s = statistics.fmean(self._forked_starts_s) if self._forked_starts_s else self.start_s
         return max(0.0, self._fresh_start_s - start_s)
 

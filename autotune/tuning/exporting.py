@@ -11,7 +11,7 @@ from ..export.exporters import Exporter, express
 from ..export.expressing import Expressed
 from ..export.heading import Shown, heading_of
 from ..launch.port import Launcher, RunResult
-from ..launch.requests import locate_request, round_request
+from ..launch.requests import locate_request, repetition_request
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.facts import Facts, Located
@@ -24,7 +24,7 @@ from ..records.run import Request, Verifying
 from ..records.study import StudyRecord
 from ..records.units import format_bytes
 from ..records.words import setting_words
-from ..verdict.rounds import order_of_round
+from ..verdict.repetitions import order_of_repetition
 from .budget import Interruption
 from .context import proof_request, run_first, unused
 from .proving import prove
@@ -64,7 +64,7 @@ class TakingHome:
         assert self.record.facts is not None, "a study without facts has no setting"
         return self.record.facts
 
-    def take(self, configuration: Configuration, *, nearest: bool, rounds: int) -> TakenHome | None:
+    def take(self, configuration: Configuration, *, nearest: bool, repetitions: int) -> TakenHome | None:
         """Write a setting as a file's text; return None if interrupted.
 
         Raises:
@@ -77,7 +77,7 @@ class TakingHome:
         said = express(self.exporter, configuration, self._facts, located)
         if said.refusals and (not nearest or self._is_the_script(said)):
             raise self._refused(configuration, said)
-        measured = self._measure(configuration, said, located, rounds)
+        measured = self._measure(configuration, said, located, repetitions)
         if measured is None:
             return None
         figures, environment = measured
@@ -163,7 +163,7 @@ class TakingHome:
         return None if result is None else result.located
 
     def _measure(
-        self, configuration: Configuration, said: Expressed, located: Located, rounds: int
+        self, configuration: Configuration, said: Expressed, located: Located, repetitions: int
     ) -> tuple[dict[str, list[Measurement]], Environment] | None:
         entrants = {"script": self._facts.baseline, "setting": configuration, _FILE: said.as_run}
         if configuration.is_untouched:
@@ -171,17 +171,17 @@ class TakingHome:
         draft = self._draft(said, located, said.configuration.batch_size)
         figures: dict[str, list[Measurement]] = {name: [] for name in entrants}
         environment: Environment | None = None
-        for number in range(rounds):
-            for name in order_of_round(list(entrants), number, self.record.spec.seed):
-                request = round_request(
+        for number in range(repetitions):
+            for name in order_of_repetition(list(entrants), number, self.record.spec.seed):
+                request = repetition_request(
                     self.record.spec,
                     entrants[name],
                     batch_control=self._facts.batch_control,
                     accumulation_control=self._facts.accumulation_control,
                 )
                 request = replace(request, written=draft if name == _FILE else "")
-                words = f"round {number + 1}: {_WORDS[name]}"
-                result = self._run(f"round-{number + 1}-{name}", words, request)
+                words = f"repetition {number + 1}: {_WORDS[name]}"
+                result = self._run(f"repetition-{number + 1}-{name}", words, request)
                 if result is None:
                     return None
                 outcome = result.outcomes[0]

@@ -1,4 +1,4 @@
-"""A gate's sitting: a setting measured in rounds, and beside it what it is held against."""
+"""A gate's sitting: a setting measured in repetitions, and beside it what it is held against."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import PredictionError
 from ..launch.port import Launcher, RunResult
-from ..launch.requests import graphs_request, round_request
+from ..launch.requests import graphs_request, repetition_request
 from ..predict.prediction import read_graphs
 from ..records.configuration import Configuration
 from ..records.environment import Environment
@@ -20,10 +20,10 @@ from ..records.run import Request
 from ..records.study import StudySpec
 from ..records.words import joined
 from ..verdict.gate.baseline import differences, is_same_device, reference_for
-from ..verdict.gate.comparison import Allowed, GateRound, is_told, weigh
+from ..verdict.gate.comparison import Allowed, GateRepetition, is_told, weigh
 from ..verdict.gate.decision import decide_gate, not_comparable
 from ..verdict.gate.graphs import decide_by_graphs, graphs_failed
-from ..verdict.rounds import order_of_round
+from ..verdict.repetitions import order_of_repetition
 from .budget import Budget, Interruption, RunCancel
 from .context import run_first
 
@@ -32,7 +32,7 @@ _SETTING = "setting"
 
 @dataclass(frozen=True)
 class Entrant:
-    """A configuration on a script, measured in each round; its runs' folders have its ``name``."""
+    """A configuration on a script, measured in each repetition; its runs' folders have its ``name``."""
 
     name: str
     spec: StudySpec
@@ -65,9 +65,9 @@ class Sitting:
         reference: Reference | None,
         *,
         script_sha256: str,
-        least_rounds: int = 0,
+        least_repetitions: int = 0,
     ) -> Gate | None:
-        """Measure rounds until they tell, and at least ``least_rounds``; return None if interrupted before that.
+        """Measure repetitions until they tell, and ``least_repetitions``; return None if interrupted before that.
 
         Without a ``reference``, it is chosen by what this device has in common with the baseline's.
         """
@@ -84,34 +84,40 @@ class Sitting:
         if not isinstance(first, Measured):
             # The other version, where there is one, says whether the setting fitted before.
             beside_it = None if reference != "other" or self.other is None else self._measure(self.other, 0)
-            return decide_gate([GateRound(first, beside_it)], (), reference or "stored", here, differs, is_same=is_same)
+            return decide_gate(
+                [GateRepetition(first, beside_it)], (), reference or "stored", here, differs, is_same=is_same
+            )
         changed = joined(differs) or "the baseline's device is unknown"
         if reference == "stored" and not is_same:
             return not_comparable(f"What was measured before is no measure here: {changed}.", "stored", differs, here)
         has_script = baseline is not None and baseline.script is not None
         if reference is None or (reference == "script" and not has_script):
-            reason = f"Nothing to compare with: {changed}, and the baseline has no rounds of the script as it stands."
+            reason = (
+                f"Nothing to compare with: {changed}, and the baseline has no repetitions of the script as it stands."
+            )
             return not_comparable(reason, "script", differs, here)
         beside = {"stored": None, "script": self.script, "other": self.other}[reference]
-        rounds: list[GateRound] = []
+        repetitions: list[GateRepetition] = []
         gauges: tuple[Gauge, ...] = ()
-        most_rounds, failed = self.setting.spec.finalist_rounds, False
-        while one := self._round(len(rounds), beside, None if rounds else first):
-            rounds.append(one)
+        most_repetitions, failed = self.setting.spec.finalist_repetitions, False
+        while one := self._repetition(len(repetitions), beside, None if repetitions else first):
+            repetitions.append(one)
             failed = not all(isinstance(outcome, Measured) for outcome in (one.setting, one.reference or one.setting))
-            round_s = (time.monotonic() - began) / len(rounds)
-            is_over = failed or len(rounds) == most_rounds or not self._budget.holds(round_s)
-            gauges = weigh(rounds, baseline, reference, self.allowed, most_rounds=most_rounds, is_over=is_over)
-            if is_over or (is_told(gauges) and len(rounds) >= least_rounds):
+            repetition_s = (time.monotonic() - began) / len(repetitions)
+            is_over = failed or len(repetitions) == most_repetitions or not self._budget.holds(repetition_s)
+            gauges = weigh(
+                repetitions, baseline, reference, self.allowed, most_repetitions=most_repetitions, is_over=is_over
+            )
+            if is_over or (is_told(gauges) and len(repetitions) >= least_repetitions):
                 break
-        if not rounds:
+        if not repetitions:
             return self._cut_off(reference)
         if self.interruption.finish.is_set() and not (failed or is_told(gauges)):
             return None
-        return decide_gate(rounds, gauges, reference, self._environment, differs, is_same=is_same)
+        return decide_gate(repetitions, gauges, reference, self._environment, differs, is_same=is_same)
 
     def hold_graphs(self, baseline: GateBaseline | None, reference: Reference | None) -> Gate | None:
-        """Compare the memory that the script's graphs tell, without a round; return None if interrupted."""
+        """Compare the memory that the script's graphs tell, without a repetition; return None if interrupted."""
         reference = reference or ("stored" if self.other is None else "other")
         now = self._read_graphs(self.setting, "the script", reference)
         if now is None or isinstance(now, Gate):
@@ -146,37 +152,37 @@ class Sitting:
             return graphs_failed(script, None, str(error), reference)
 
     def _cut_off(self, reference: Reference | None) -> Gate | None:
-        """Return the answer where not even one round was measured; None after Ctrl-C."""
+        """Return the answer where not even one repetition was measured; None after Ctrl-C."""
         if self.interruption.finish.is_set():
             return None
         reason = "Nothing was measured: --time-budget was over before the first run was."
         return not_comparable(reason, reference or "stored", (), self._environment)
 
-    def _round(self, number: int, beside: Entrant | None, setting: Outcome | None) -> GateRound | None:
+    def _repetition(self, number: int, beside: Entrant | None, setting: Outcome | None) -> GateRepetition | None:
         """Measure everybody once, in random order, but for a setting that was measured already."""
         entrants = [self.setting] if beside is None else [self.setting, beside]
         found: dict[str, Outcome] = {} if setting is None else {_SETTING: setting}
-        for entrant in order_of_round(entrants, number, self.setting.spec.seed):
+        for entrant in order_of_repetition(entrants, number, self.setting.spec.seed):
             if entrant.name in found:
                 continue
             outcome = self._measure(entrant, number)
             if outcome is None:
                 return None
             found[entrant.name] = outcome
-        return GateRound(found[_SETTING], None if beside is None else found[beside.name])
+        return GateRepetition(found[_SETTING], None if beside is None else found[beside.name])
 
     def _measure(self, entrant: Entrant, number: int) -> Outcome | None:
         if self.interruption.finish.is_set():
             return None
         spec = entrant.spec
-        request = round_request(
+        request = repetition_request(
             spec,
             entrant.configuration,
             batch_control=self.batch_control,
             accumulation_control=self.accumulation_control,
             measuring=spec.measuring.paced(self.setting.spec.time_budget_s),
         )
-        result = self._run(entrant, number, request, f"round-{number + 1}")
+        result = self._run(entrant, number, request, f"repetition-{number + 1}")
         (outcome,) = result.outcomes
         if outcome is None or self.interruption.explains(outcome):
             return None

@@ -119,14 +119,14 @@ class Trials:
         context = self._context
         record, aim = context.snapshot.record, context.aim
         choice = growing_segments(record, aim)
-        if not choice or choice in self._search.space.choices or context.budget.why_search_over(self._finals_s()):
+        if not choice or choice in self._search.space.choices or context.budget.why_search_over(self._confirmation_s()):
             return False
         self._search = _search(context, (choice,), patient_from=len(context.study.optuna.get_trials(deepcopy=False)))
         context.watcher.widened(choice, idle_memory(record, aim))
         return True
 
     def run_again(self) -> SearchEnd:
-        """Go on with the search, by what the finals have shown meanwhile; return the reason for its end."""
+        """Go on with the search, by what the confirmations have shown meanwhile; return the reason for its end."""
         self._search.learn(self._context.snapshot.record.repeats)
         self._context.watcher.searching_again()
         return self.run()
@@ -140,7 +140,7 @@ class Trials:
                     over = self._why_over()
                     if over is not None:
                         return over
-                    left_s = budget.for_search_s(self._finals_s())
+                    left_s = budget.for_search_s(self._confirmation_s())
                     asked = self._search.ask(
                         within_s=max(0.0, left_s - costs.start_s),
                         start=costs.start_s / costs.trial_s if costs.start_s and costs.trial_s else None,
@@ -164,7 +164,7 @@ class Trials:
         return self._search.ended("Another device failed.", "the search ended as another device failed")
 
     def _why_over(self, *, in_run: bool = False) -> SearchEnd | None:
-        over = self._context.budget.why_search_over(self._finals_s(), in_run=in_run)
+        over = self._context.budget.why_search_over(self._confirmation_s(), in_run=in_run)
         if over is not None:
             # Short time stops nothing where nothing is left to try.
             own = self._search.nothing_left() if over.cut_short == STOPPED_FOR_TIME else None
@@ -176,8 +176,8 @@ class Trials:
         reason = f"The first {failed} trials all failed, and not for memory."
         return self._search.ended(reason, f"the search stopped as the first {failed} trials all failed")
 
-    def _finals_s(self) -> float:
-        """Return the seconds that finals and proof take if the search ends now; 0.0 with nothing to confirm."""
+    def _confirmation_s(self) -> float:
+        """Return the seconds that confirmations and proof take if the search ends now; 0.0 with nothing to confirm."""
         record, context = self._context.snapshot.record, self._context
         best = context.left_to_confirm(record)
         return 0.0 if best is None else context.confirming_s(record, (best,))
@@ -224,7 +224,7 @@ class Trials:
                 context.study.mark_told(number)
             rest = asked[index + 1 :]
             # What was just found may be the first that has to be confirmed.
-            cancel.ends_by(time.monotonic() + context.budget.for_search_s(self._finals_s()))
+            cancel.ends_by(time.monotonic() + context.budget.for_search_s(self._confirmation_s()))
             if self._why_over(in_run=True) or (rest and not self._search.goes_on(rest)):
                 cancel.set()  # nothing new is started, in this run neither
 

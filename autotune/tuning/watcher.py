@@ -29,7 +29,7 @@ class Watcher(Protocol):
         """The search begins, in this space."""
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
-        """A run starts: of the search, or of the finalists' rounds."""
+        """A run starts: of the search, or of the finalists' repetitions."""
 
     def forecast(self, most_s: float) -> None:
         """The search should take at most so many seconds more, by what it knows now."""
@@ -47,7 +47,7 @@ class Watcher(Protocol):
         """The search goes on with a choice that nobody asked for, as torch's allocator did what ``idle`` says."""
 
     def searching_again(self) -> None:
-        """The search goes on: a round has ruled out the best so far."""
+        """The search goes on: a repetition has ruled out the best so far."""
 
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Finalists and baseline are measured again, in so many runs at most."""
@@ -55,8 +55,8 @@ class Watcher(Protocol):
     def no_time(self, needed_s: float) -> None:
         """There are finalists, but no time to measure them again; that would take so many seconds."""
 
-    def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
-        """A finalist's or the baseline's round is stored."""
+    def repeated(self, configuration: Configuration, repetition_number: int, outcome: Outcome) -> None:
+        """A finalist's or the baseline's repetition is stored."""
 
     def proving(self, configuration: Configuration) -> None:
         """A winner's first steps are compared with the script's."""

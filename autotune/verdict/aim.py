@@ -1,4 +1,4 @@
-"""Worth of settings by the objective of their study: search, finals and verdict compare settings here alone.
+"""Worth of settings by the objective of their study: search, confirmations and verdict compare settings here alone.
 
 Speeds are held against a reference: the script as it stands, or where that may not be the answer itself, the fastest
 setting that may.
@@ -54,11 +54,11 @@ class Aim:
         return self.merit(measurement.samples_per_s, measurement.peaks.fit_bytes)
 
     def ratio(self, comparison: Comparison) -> float:
-        """Return how many times as good as the baseline a finalist was in its rounds."""
+        """Return how many times as good as the baseline a finalist was in its repetitions."""
         return 1 / comparison.peak_ratio if self.seeks_memory else comparison.speedup
 
     def bounds(self, comparison: Comparison) -> tuple[float, float] | None:
-        """Return the interval of ``ratio`` by the rounds; None where they are too few to tell."""
+        """Return the interval of ``ratio`` by the repetitions; None where they are too few to tell."""
         if self.seeks_memory:
             low, high = comparison.peak_ratio_high, comparison.peak_ratio_low
             return None if low is None or high is None else (1 / low, 1 / high)

@@ -1,4 +1,4 @@
-"""The answer of a study, decided by its trials and the finalists' rounds."""
+"""The answer of a study, decided by its trials and the finalists' repetitions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..records.configuration import Configuration
 from ..records.facts import Facts
 from ..records.study import AnswerKind, StudyRecord, Trial, Verdict
-from ..records.study_results import figures_of, rounds_of
+from ..records.study_results import figures_of, repetitions_of
 from ..records.words import sentence
 from . import sentences
 from .aim import Aim
@@ -26,7 +26,7 @@ from .finalists import (
     to_confirm,
 )
 from .idle_memory import allocator_offer
-from .rounds import compare
+from .repetitions import compare
 from .search_end import NOTHING_BELIEVED, Believed
 
 # A best that is slower than the script by more than measurements scatter. A judgement.
@@ -56,9 +56,9 @@ def decide(
     believed: Believed = NOTHING_BELIEVED,
     may_win: Callable[[Configuration], bool] = lambda _: True,
 ) -> Verdict:
-    """Decide a study by its trials and the finalists' rounds.
+    """Decide a study by its trials and the finalists' repetitions.
 
-    A finalist wins if the rounds show that it is better by the objective (``sequential.judge``), and if it never
+    A finalist wins if the repetitions show that it is better by the objective (``sequential.judge``), and if it never
     failed, thrashed or passed the limit. Of several the best wins. An ``undecided`` study names as winner what was best
     so far, unconfirmed. That is the baseline where a search that was cut short found nothing better: only one that
     ended by itself says that there is nothing. It is the baseline as well, or nothing where that does not fit, where
@@ -94,7 +94,7 @@ def decide(
         answer = _Answer("undecided", facts.baseline if fits else None, told, answer.remark, is_drowned=True)
     kind, winner, reason, remark, is_drowned = answer
     reason, remarks = sentence(reason), [remark]
-    comparisons = compare(record.repeats, facts.baseline, aim, record.spec.finalist_rounds)
+    comparisons = compare(record.repeats, facts.baseline, aim, record.spec.finalist_repetitions)
     if winner is not None and not is_drowned:
         its_own = [one for one in comparisons if one.configuration.key == winner.key]
         remarks += [
@@ -116,12 +116,17 @@ def _is_drowned(record: StudyRecord, facts: Facts, answer: _Answer, aim: Aim) ->
     kind, best = answer.kind, answer.winner
     if aim.seeks_memory or best is None or best.key == facts.baseline.key:
         return False
-    rounds = rounds_of(record.repeats, best)
+    repetitions = repetitions_of(record.repeats, best)
     own = baseline_trial(record.trials, facts)
-    # Once it was measured twice, rounds tell, or their scatter shows.
-    if kind not in ("undecided", "baseline_does_not_fit") or len(rounds) > 1 or own is None or own.measured is None:
+    # Once it was measured twice, repetitions tell, or their scatter shows.
+    if (
+        kind not in ("undecided", "baseline_does_not_fit")
+        or len(repetitions) > 1
+        or own is None
+        or own.measured is None
+    ):
         return False
-    told = [one.outcome.measurement for one in rounds if one.outcome.measurement]
+    told = [one.outcome.measurement for one in repetitions if one.outcome.measurement]
     told = told or [one.measured for one in record.trials if one.configuration == best and one.measured]
     least = own.samples_per_s * (_MUCH_SLOWER if kind == "undecided" else _LEAST_FOR_MEMORY)
     slowest = min((one.samples_per_s for one in told), default=math.inf)
@@ -130,7 +135,7 @@ def _is_drowned(record: StudyRecord, facts: Facts, answer: _Answer, aim: Aim) ->
 
 
 def allowed(record: StudyRecord, may_win: Callable[[Configuration], bool]) -> StudyRecord:
-    """Return the study without the trials and rounds of configurations that may not win."""
+    """Return the study without the trials and repetitions of configurations that may not win."""
     return replace(
         record,
         trials=tuple(one for one in record.trials if may_win(one.configuration)),
@@ -166,7 +171,7 @@ def _without_baseline(
     best = max(
         fast,
         key=lambda one: (
-            len(rounds_of(record.repeats, one)),
+            len(repetitions_of(record.repeats, one)),
             num_chances_passed(one, believed, record.repeats),
             aim.merit(found[one.key].samples_per_s, found[one.key].peaks.fit_bytes),
         ),
@@ -186,16 +191,16 @@ def _against_baseline(
 ) -> _Answer:
     if not own.measured or own.samples_per_s <= 0:
         return _Answer("undecided", None, "The baseline's samples could not be counted, so speeds can't be compared.")
-    baseline, repeats, most_rounds = facts.baseline, record.repeats, record.spec.finalist_rounds
-    compared = compare(repeats, baseline, aim, most_rounds)
+    baseline, repeats, most_repetitions = facts.baseline, record.repeats, record.spec.finalist_repetitions
+    compared = compare(repeats, baseline, aim, most_repetitions)
     winners = [one for one in compared if one.is_win]
     if winners:
         best = max(winners, key=aim.ratio)
         return _Answer("winner", best.configuration, sentences.winner(best, aim))
-    chosen = to_confirm(tried, facts, aim, repeats, most_rounds=most_rounds, believed=believed)
+    chosen = to_confirm(tried, facts, aim, repeats, most_repetitions=most_repetitions, believed=believed)
     untold = awaited(chosen, tried, aim, repeats, compared)
     comparison = next((one for one in compared if untold is not None and one.configuration.key == untold.key), None)
-    fastest = finalists(tried, facts, aim, repeats, most_rounds=most_rounds)[:1]
+    fastest = finalists(tried, facts, aim, repeats, most_repetitions=most_repetitions)[:1]
     if untold is not None and fastest:
         is_best = untold.key == fastest[0].key
         reason = sentences.not_told(untold, comparison, aim, is_best=is_best)

@@ -1,4 +1,4 @@
-"""Feasibility of a measurement as the answer: the rule that search, finals, display and report ask, and the front."""
+"""Feasibility of a measurement as the answer: the rule of search, confirmation, display and report, and the front."""
 
 from __future__ import annotations
 

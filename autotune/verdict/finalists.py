@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from ..records.configuration import Configuration
 from ..records.facts import Facts
 from ..records.study import Comparison, Repeat, StudySpec, Trial
-from ..records.study_results import rounds_of
+from ..records.study_results import repetitions_of
 from .aim import Aim
 from .contention import may_be_faster, most_per_s
 from .feasible import is_feasible
-from .rounds import compare, holds
+from .repetitions import compare, holds
 from .search_end import NOTHING_BELIEVED, Believed
 from .sequential import LEAST_GAIN
 
@@ -36,8 +36,8 @@ def baseline_is_finite(trials: Sequence[Trial], facts: Facts) -> bool:
 def feasible_trials(trials: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat] = ()) -> list[Trial]:
     """Return the trials that may win, the baseline included, from best to worst.
 
-    A configuration that failed, thrashed or passed the limit in its rounds may not, whatever its trial said; nor one
-    whose trial was slower than may be.
+    A configuration that failed, thrashed or passed the limit in its repetitions may not, whatever its trial said; nor
+    one whose trial was slower than may be.
     """
     fitting = _fitting(trials, facts, aim, repeats)
     least = aim.slowest * _reference_per_s(fitting, facts)
@@ -63,30 +63,30 @@ def finalists(
     aim: Aim,
     repeats: Sequence[Repeat] = (),
     *,
-    most_rounds: int = StudySpec.finalist_rounds,
+    most_repetitions: int = StudySpec.finalist_repetitions,
     believed: Believed = NOTHING_BELIEVED,
 ) -> tuple[Configuration, ...]:
     """Choose at most two configurations to measure again, interleaved with the baseline.
 
     The best that may win, and a runner-up: what was measured as the best, where something else is believed to be. None
     if nothing is better than the baseline by more than half a percent. Where the baseline itself does not fit, anything
-    that fits qualifies, and trials decide. What was too slow in its rounds is left out, and what was slower than that
-    in its trial. What may not fit again waits until nothing else may still win.
+    that fits qualifies, and trials decide. What was too slow in its repetitions is left out, and what was slower than
+    that in its trial. What may not fit again waits until nothing else may still win.
     """
     feasible = feasible_trials(trials, facts, aim, repeats)
     own = next((trial for trial in feasible if _is_own(trial, facts)), None)
     floor = 0.0 if own is None else _merit(own, aim) * LEAST_GAIN
     worthwhile = [t for t in feasible if not _is_own(t, facts) and _merit(t, aim) > floor]
-    better = _without_the_slow(worthwhile, facts, aim, repeats, most_rounds)
+    better = _without_the_slow(worthwhile, facts, aim, repeats, most_repetitions)
     if not better:
         return ()
-    lost = {one.configuration.key for one in compare(repeats, facts.baseline, aim, most_rounds) if one.is_lost}
+    lost = {one.configuration.key for one in compare(repeats, facts.baseline, aim, most_repetitions) if one.is_lost}
     for least in believed.least_chances:
         likely = [trial for trial in better if _chance_to_fit(trial.configuration, believed, repeats) >= least]
         if any(trial.configuration.key not in lost for trial in likely):
             better = likely
             break
-    # Without a baseline the rounds of few settings decide, with their trials.
+    # Without a baseline the repetitions of few settings decide, with their trials.
     per_s = {} if own is None else believed.per_s
     fastest = max(better, key=lambda trial: per_s.get(trial.configuration.key, 0.0))
     if per_s.get(fastest.configuration.key, 0.0) > per_s.get(better[0].configuration.key, math.inf):
@@ -107,7 +107,7 @@ def num_chances_passed(configuration: Configuration, believed: Believed, repeats
 
 
 def _chance_to_fit(configuration: Configuration, believed: Believed, repeats: Sequence[Repeat]) -> float:
-    return 1.0 if rounds_of(repeats, configuration) else believed.chances_to_fit.get(configuration.key, 1.0)
+    return 1.0 if repetitions_of(repeats, configuration) else believed.chances_to_fit.get(configuration.key, 1.0)
 
 
 def doubtful(
@@ -136,14 +136,14 @@ def to_confirm(
     aim: Aim,
     repeats: Sequence[Repeat] = (),
     *,
-    most_rounds: int = StudySpec.finalist_rounds,
+    most_repetitions: int = StudySpec.finalist_repetitions,
     believed: Believed = NOTHING_BELIEVED,
 ) -> tuple[Configuration, ...]:
     """Choose the settings to measure again before there is an answer, the best first.
 
     They are the ``finalists``, or where no setting is better than the baseline, the ``doubtful``.
     """
-    chosen = finalists(trials, facts, aim, repeats, most_rounds=most_rounds, believed=believed)
+    chosen = finalists(trials, facts, aim, repeats, most_repetitions=most_repetitions, believed=believed)
     return chosen or doubtful(trials, facts, aim, repeats)
 
 
@@ -154,9 +154,9 @@ def awaited(
     repeats: Sequence[Repeat],
     compared: Sequence[Comparison],
 ) -> Configuration | None:
-    """Find the first of those ``to_confirm`` that the rounds do not tell of yet; None where there is none to wait for.
+    """Find the first of those ``to_confirm`` that no repetitions tell of yet; None where there is none to wait for.
 
-    No candidate is waited for after a winner, nor one without rounds whose trial was no better than that of a
+    No candidate is waited for after a winner, nor one without repetitions whose trial was no better than that of a
     candidate that lost.
     """
     told = {one.configuration.key: one for one in compared if not one.is_open}
@@ -164,7 +164,7 @@ def awaited(
     beaten = -math.inf
     for candidate in candidates:
         found, merit = told.get(candidate.key), merits.get(candidate.key, 0.0)
-        if found is None and (merit > beaten or rounds_of(repeats, candidate)):
+        if found is None and (merit > beaten or repetitions_of(repeats, candidate)):
             return candidate
         if found is not None and found.is_win:
             return None
@@ -188,16 +188,16 @@ def _runners_up(better: Sequence[Trial], reference_per_s: float, aim: Aim, *, ha
 
 
 def _without_the_slow(
-    better: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat], most_rounds: int
+    better: Sequence[Trial], facts: Facts, aim: Aim, repeats: Sequence[Repeat], most_repetitions: int
 ) -> Sequence[Trial]:
-    compared = compare(repeats, facts.baseline, aim, most_rounds)
+    compared = compare(repeats, facts.baseline, aim, most_repetitions)
     told = {one.configuration.key: one for one in compared if not one.is_open}
     slow = {key for key, one in told.items() if one.found_fast not in (None, "win")}
     least = max((trial.samples_per_s for trial in better if trial.configuration.key in slow), default=None)
     if least is None:
         return better
     confirmed = [t for t in better if t.configuration.key in told and told[t.configuration.key].is_win]
-    # With one that won in its rounds, what lies between is not worth rounds of its own.
+    # With one that won in its repetitions, what lies between is not worth repetitions of its own.
     return confirmed or [t for t in better if t.configuration.key not in slow and t.samples_per_s > least]
 
 

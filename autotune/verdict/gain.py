@@ -46,9 +46,9 @@ class Missing:
 class Gain:
     """The winner against the script.
 
-    Of a single part the factor is that of the finalists' rounds; several parts are from trials, each one measurement.
-    ``without_recompute`` is the best trial without recompute that may be an answer, and its factor; None where the
-    winner recomputes nothing.
+    Of a single part the factor is that of the finalists' repetitions; several parts are from trials, each one
+    measurement. ``without_recompute`` is the best trial without recompute that may be an answer, and its factor; None
+    where the winner recomputes nothing.
     """
 
     quantity: Literal["samples_per_s", "memory"]

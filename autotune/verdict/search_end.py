@@ -11,7 +11,7 @@ STOPPED_FOR_TIME = "the search stopped for time"
 """The ``SearchEnd.cut_short`` of a search that had things to try and no time left."""
 
 EVEN_CHANCE: Final = 0.5
-"""A setting with less of a chance to fit in each process of a final gives way to one with more."""
+"""A setting with less of a chance to fit in each process of a confirmation gives way to one with more."""
 
 
 @dataclass(frozen=True)
@@ -19,8 +19,9 @@ class Believed:
     """Hold what an ended search expects of the settings that it has measured, by their keys.
 
     ``per_s`` are samples/s: a single trial may have been lucky, and its neighbours tell. It is empty where the search
-    looks for something else. ``chances_to_fit`` are those of fitting in each process of a final, 1 where none is told.
-    A setting below the first of the ``least_chances`` waits until no likelier one may still win, then below the next.
+    looks for something else. ``chances_to_fit`` are those of fitting in each process of a confirmation, 1 where none is
+    told. A setting below the first of the ``least_chances`` waits until no likelier one may still win, then below the
+    next.
     """
 
     per_s: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))

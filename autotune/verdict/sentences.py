@@ -12,7 +12,7 @@ from ..records.figures import Figures, format_peak
 from ..records.measurement import Measurement
 from ..records.outcome import OutOfMemory
 from ..records.study import Comparison, Repeat, StudyRecord, Trial
-from ..records.study_results import figures_of, rounds_of
+from ..records.study_results import figures_of, repetitions_of
 from ..records.units import TELLS_NOTHING, format_bytes, format_rate, format_ratio, format_share, format_speed
 from ..records.words import counted, sentence, setting_words
 from .aim import Aim
@@ -47,37 +47,37 @@ def only_the_baseline(own: Trial, num_failed: int, cut_short: str) -> str:
 
 def winner(best: Comparison, aim: Aim) -> str:
     """Say that a finalist won."""
-    name, rounds = _name(best.configuration, aim), counted(best.rounds, "round")
+    name, repetitions = _name(best.configuration, aim), counted(best.repetitions, "repetition")
     if aim.seeks_memory:
         return (
             f"{name} needs {_less_memory(best)} than your baseline ({_peaks(best)}) at {best.speedup:.3f}x its samples "
-            f"per second (at least {_bound(best.speedup_low)} by {rounds}, {aim.slowest:.3f}x is allowed)."
+            f"per second (at least {_bound(best.speedup_low)} by {repetitions}, {aim.slowest:.3f}x is allowed)."
         )
     return (
         f"{name} gives {best.speedup:.2f}x as many samples per second as your baseline ({_versus(best)}; at least "
-        f"{_bound(best.speedup_low)} by {rounds}) within {aim.limit_text()}."
+        f"{_bound(best.speedup_low)} by {repetitions}) within {aim.limit_text()}."
     )
 
 
 def not_told(configuration: Configuration, comparison: Comparison | None, aim: Aim, *, is_best: bool) -> str:
-    """Say that one of the best has too few rounds; ``is_best``: its trial was the best of those that may win."""
+    """Say that one of the best has too few repetitions; ``is_best``: its trial was the best of those that may win."""
     name = _name(configuration, aim)
     best = f"{name} needs the least memory so far" if aim.seeks_memory else f"{name} is the fastest so far"
     if not is_best:
         best = f"{name} may be the best so far"
-    rounds = 0 if comparison is None else comparison.rounds
-    if comparison is not None and rounds >= FIRST_LOOK:
+    repetitions = 0 if comparison is None else comparison.repetitions
+    if comparison is not None and repetitions >= FIRST_LOOK:
         return f"{best}: {_may_be(comparison, aim)}, but {_do_not_tell(comparison)} yet."
-    if not rounds:
+    if not repetitions:
         return f"{best}, but was not measured again beside your baseline yet."
-    return f"{best}, but {counted(rounds, 'round')} beside your baseline are too few to tell."
+    return f"{best}, but {counted(repetitions, 'repetition')} beside your baseline are too few to tell."
 
 
 def failed(repeats: Sequence[Repeat], baseline: Configuration) -> str:
-    """Say that the baseline failed in some of its rounds; empty where it did not."""
-    own = rounds_of(repeats, baseline)
+    """Say that the baseline failed in some of its repetitions; empty where it did not."""
+    own = repetitions_of(repeats, baseline)
     count = sum(one.outcome.measurement is None for one in own)
-    return f"Your baseline failed in {count} of {counted(len(own), 'round')}." if count else ""
+    return f"Your baseline failed in {count} of {counted(len(own), 'repetition')}." if count else ""
 
 
 def doubtful(held_back: Trial, own: Trial, aim: Aim, scope: str = "") -> str:
@@ -93,7 +93,7 @@ def doubtful(held_back: Trial, own: Trial, aim: Aim, scope: str = "") -> str:
     better = "need less memory at an allowed speed" if aim.seeks_memory else "be faster"
     reason = (
         f"Nothing was better than your baseline so far, but {_name(held_back.configuration, aim)} was measured "
-        f"{' and '.join(how)}: {otherwise} it may {better}, and no round beside your baseline has told yet."
+        f"{' and '.join(how)}: {otherwise} it may {better}, and no repetition beside your baseline has told yet."
     )
     return f"{reason} That is of the {scope}." if scope else reason
 
@@ -108,7 +108,7 @@ def _no_win(compared: Sequence[Comparison], aim: Aim, *, is_all: bool) -> str:
     # Only a search that ended by itself lets an answer speak of what was not tried (`is_all`).
     held = [one for one in compared if one.found != "failed"]
     best = max(held or compared, key=lambda one: (aim.bounds(one) or (0.0, aim.ratio(one)))[1])
-    name, rounds = _name(best.configuration, aim), counted(best.rounds, "round")
+    name, repetitions = _name(best.configuration, aim), counted(best.repetitions, "repetition")
     better = "smaller" if aim.seeks_memory else "faster"
     if not held:
         return (
@@ -122,14 +122,14 @@ def _no_win(compared: Sequence[Comparison], aim: Aim, *, is_all: bool) -> str:
             opening = "Your baseline is already the best" if is_all else "Your baseline stays"
             figures = _peaks(best) if aim.seeks_memory else _versus(best)
             return (
-                f"{opening}: {name}, measured again in {rounds} beside it, is not {better} by "
+                f"{opening}: {name}, measured again in {repetitions} beside it, is not {better} by "
                 f"{format_share(LEAST_GAIN - 1)} or more ({figures})."
             )
         case "hopeless":
             mean = format_ratio(best.peak_ratio if aim.seeks_memory else best.speedup)
             return (
-                f"Your baseline stays: {name} is unlikely to be shown {better}, so measuring it stopped after {rounds} "
-                f"beside it ({mean} in the mean; {_between(best, aim)} by the rounds)."
+                f"Your baseline stays: {name} is unlikely to be shown {better}, so measuring it stopped after {repetitions} "
+                f"beside it ({mean} in the mean; {_between(best, aim)} by the repetitions)."
             )
         case "unresolved":
             return f"Your baseline stays: {name} {_may_be(best, aim)}; {_do_not_tell(best)}."
@@ -142,14 +142,14 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> str:
 
     ``compared`` are the comparisons that the answer rests on: the winner's where there is one.
     """
-    rests_on, are_rounds = _rests_on(record)
+    rests_on, are_repetitions = _rests_on(record)
     count = sum(one.contended for one in rests_on)
     if not count or count < _WORTH_TELLING_OF * len(rests_on):
         return ""
-    what = f"the machine busy in {_share(count, rests_on, are_rounds)}"
+    what = f"the machine busy in {_share(count, rests_on, are_repetitions)}"
     known = [(bounds, one) for one in compared if (bounds := aim.bounds(one)) is not None]
     if not known:
-        speeds = "figures of these rounds" if are_rounds else "speeds measured once"
+        speeds = "figures of these repetitions" if are_repetitions else "speeds measured once"
         factor = max(map(times_as_fast_alone, rests_on))
         return f"Other programs kept {what}: {speeds} can be trusted to a factor of {factor:.2g} only."
     least = max(bounds[1] / aim.ratio(one) for bounds, one in known)
@@ -183,11 +183,11 @@ def left_out(best: Trial, aim: Aim) -> str:
 
 def throttled(record: StudyRecord) -> str:
     """Say that the GPU was too hot or short of power in some of what the answer rests on; empty where it was not."""
-    rests_on, are_rounds = _rests_on(record)
+    rests_on, are_repetitions = _rests_on(record)
     count = sum(one.conditions is not None and one.conditions.throttled_share > 0 for one in rests_on)
     if not count:
         return ""
-    slowed = f"Heat or its power supply slowed the GPU down in {_share(count, rests_on, are_rounds)}"
+    slowed = f"Heat or its power supply slowed the GPU down in {_share(count, rests_on, are_repetitions)}"
     return f"{slowed}, which makes them scatter: with better cooling they tell more."
 
 
@@ -203,13 +203,13 @@ def unsearched(record: StudyRecord) -> str:
 
 
 def _rests_on(record: StudyRecord) -> tuple[list[Measurement], bool]:
-    """Return the measurements of an answer, and whether they are those of rounds: else they are the trials'."""
-    rounds = [one.outcome.measurement for one in record.repeats if one.outcome.measurement]
-    return rounds or [trial.measured for trial in record.trials if trial.measured], bool(rounds)
+    """Return the measurements of an answer, and whether they are those of repetitions: else they are the trials'."""
+    repetitions = [one.outcome.measurement for one in record.repeats if one.outcome.measurement]
+    return repetitions or [trial.measured for trial in record.trials if trial.measured], bool(repetitions)
 
 
-def _share(count: int, rests_on: Sequence[Measurement], are_rounds: bool) -> str:
-    return f"{count} of {len(rests_on)} {'measurements of these rounds' if are_rounds else 'trials'}"
+def _share(count: int, rests_on: Sequence[Measurement], are_repetitions: bool) -> str:
+    return f"{count} of {len(rests_on)} {'measurements of these repetitions' if are_repetitions else 'trials'}"
 
 
 def not_finite() -> str:
@@ -286,7 +286,7 @@ def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float,
     figures = figures_of(record, best)
     assert figures is not None, "it is feasible, so it was measured"
     rate, needs = format_speed(figures.samples_per_s), format_bytes(figures.peaks.fit_bytes or 0)
-    once = "" if rounds_of(record.repeats, best) else ", measured once"
+    once = "" if repetitions_of(record.repeats, best) else ", measured once"
     found = f"{_name(best, aim)} gives {rate} within {needs}"
     if aim.seeks_memory:
         slower = f"no more than {format_share(1 - aim.slowest)} below the fastest found"
@@ -295,9 +295,9 @@ def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float,
 
 
 def _too_slow(best: Comparison, aim: Aim) -> str:
-    rounds = counted(best.rounds, "round")
+    repetitions = counted(best.repetitions, "repetition")
     stays = f"Your baseline stays: {_name(best.configuration, aim)} needs {_less_memory(best)} ({_peaks(best)})"
-    speed = f"came to {best.speedup:.3f}x its samples per second in {rounds} beside it ({_speeds(best)})"
+    speed = f"came to {best.speedup:.3f}x its samples per second in {repetitions} beside it ({_speeds(best)})"
     if best.found_fast == "no_better":
         return f"{stays}, but {speed}, and no less than {aim.slowest:.3f}x is allowed."
     return (
@@ -321,8 +321,8 @@ def _peaks(comparison: Comparison) -> str:
 
 
 def _both_figures(comparison: Comparison) -> tuple[Figures, Figures]:
-    assert comparison.figures is not None, "its rounds were measured"
-    assert comparison.baseline_figures is not None, "a final without the baseline compares nothing"
+    assert comparison.figures is not None, "its repetitions were measured"
+    assert comparison.baseline_figures is not None, "a confirmation without the baseline compares nothing"
     return comparison.figures, comparison.baseline_figures
 
 
@@ -351,7 +351,7 @@ def _bound(ratio: float | None) -> str:
 
 
 def _do_not_tell(comparison: Comparison) -> str:
-    return f"{counted(comparison.rounds, 'round')} beside it {'do' if comparison.rounds != 1 else 'does'} not tell"
+    return f"{counted(comparison.repetitions, 'repetition')} beside it {'do' if comparison.repetitions != 1 else 'does'} not tell"
 
 
 # What compiling brings is told from here on, and where nothing says how far runs scatter, from there. One run in twenty
@@ -363,15 +363,15 @@ _LEVEL = 0.05
 def compiled_gain(record: StudyRecord) -> float | None:
     """Return how many times as good as the answer its setting was compiled, in one run; None where that shows no gain.
 
-    A gain is more than one run and rounds like the answer's may differ by chance. Where the objective is memory, the
-    run has to be no slower than the answer's slowest round.
+    A gain is more than one run and repetitions like the answer's may differ by chance. Where the objective is memory,
+    the run has to be no slower than the answer's slowest repetition.
     """
     facts, verdict = record.facts, record.verdict
     run, winner = (None, None) if verdict is None else (verdict.compiled, verdict.winner)
     if facts is None or verdict is None or run is None or winner is None or run.answer.key != winner.key:
         return None
     aim = Aim(record.spec.objective, verdict.memory_limit_bytes)
-    own = [one.outcome.measurement for one in rounds_of(record.repeats, winner) if one.outcome.measurement]
+    own = [one.outcome.measurement for one in repetitions_of(record.repeats, winner) if one.outcome.measurement]
     own = own or [one.measured for one in record.trials if one.measured and one.configuration.key == winner.key]
     merits, measurement = [aim.merit_of(one) for one in own], run.outcome.measurement
     if measurement is None or not merits or min(merits) <= 0:

@@ -24,8 +24,8 @@ from .environment import describe_environment
 from .import_watch import ImportWatch
 
 _NO_SEARCH = (
-    "the script has Inductor search for kernels (max-autotune), which is left out here as that takes minutes: rounds "
-    "of the finals and `autotune launch` have it, and may be faster"
+    "the script has Inductor search for kernels (max-autotune), which is left out here as that takes minutes: the "
+    "confirmation and `autotune launch` have it, and may be faster"
 )
 # So often SystemExit is raised before the process is ended in any case.
 _MOST_EXITS = 3

@@ -4,7 +4,7 @@
 
 A study should end within 10 % of its time budget, and confirm what it found where there is time for that; where there
 is not, it has to say what that takes. The table says for each study how long it took, as a share of the budget as well,
-how many trials it made, its answer, whether rounds and proof are done, and how busy the machine was meanwhile (the
+how many trials it made, its answer, whether repetitions and proof are done, and how busy the machine was meanwhile (the
 load, and the share of trials that other processes disturbed).
 """
 

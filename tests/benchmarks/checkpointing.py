@@ -62,7 +62,7 @@ class Figures:
     equal_gradients: bool
 
 
-def examine(name: str, sizes: dict[str, int], rounds: int) -> Figures:
+def examine(name: str, sizes: dict[str, int], repetitions: int) -> Figures:
     """Compare on one model."""
     torch.manual_seed(0)
     built = MODELS[name](**sizes)
@@ -83,7 +83,7 @@ def examine(name: str, sizes: dict[str, int], rounds: int) -> Figures:
         call()
     peaks = {key: peak_bytes(call) for key, call in calls.items()}
     gradients = {key: call() for key, call in calls.items()}
-    times = times_s(calls, rounds)
+    times = times_s(calls, repetitions)
     return Figures(
         model=name,
         eager_peak_bytes=peaks["eager"],
@@ -131,7 +131,7 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", default=[*MODELS], choices=[*MODELS])
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--repetitions", type=int, default=20)
     parser.add_argument("--full", action="store_true", help="12 layers")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -141,7 +141,7 @@ def main() -> int:
     models: list[Figures] = []
     for name in options.models:
         with clean_torch():
-            models.append(examine(name, SIZES[name] | ({"layers": 12} if options.full else {}), options.rounds))
+            models.append(examine(name, SIZES[name] | ({"layers": 12} if options.full else {}), options.repetitions))
         if not options.json:
             print(models[-1], flush=True)
     summary = {

@@ -158,7 +158,7 @@ def note(storage: str, number: int, where: str, report: Report) -> None:
 
 def start(folder: Path, storage: str, number: int, address: str | None) -> subprocess.Popen[bytes]:
     """Start a study."""
-    options = ["--study", kill.name(number), "--storage", storage, "--batch-sizes", "8:512", "--rounds", "3"]
+    options = ["--study", kill.name(number), "--storage", storage, "--batch-sizes", "8:512", "--repetitions", "3"]
     options += ["--time-budget", "4m", "--max-trials", "16"]
     if address is not None:
         options += ["--cluster", address, "--cluster-files", "shared", "--devices", "0,1"]
@@ -211,7 +211,7 @@ class Clock(FakeWatcher):
         self.ended_s = time.monotonic()
 
     def search_ended(self, reason: str) -> None:
-        """The search is over: finals are not what is timed here."""
+        """The search is over: confirmations are not what is timed here."""
         super().search_ended(reason)
         self.interruption.finish.set()
 

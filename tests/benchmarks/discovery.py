@@ -129,20 +129,20 @@ def seconds(*command: str) -> float:
 class TimedEngine(AotEngine):
     """Times partitioning where torch asks for it."""
 
-    def __init__(self, model: str, rounds: int) -> None:
+    def __init__(self, model: str, repetitions: int) -> None:
         super().__init__()
         self.found: list[Partitioning] = []
         self._model = model
-        self._rounds = rounds
+        self._repetitions = repetitions
 
     def partition(self, joint: torch.fx.GraphModule, joint_inputs: Any, **keywords: Any) -> Any:
         """Time all, and then do it."""
-        self.found += partitionings(self._model, joint, joint_inputs, keywords, self._rounds)
+        self.found += partitionings(self._model, joint, joint_inputs, keywords, self._repetitions)
         return super().partition(joint, joint_inputs, **keywords)
 
 
 def partitionings(
-    model: str, joint: torch.fx.GraphModule, joint_inputs: Any, keywords: dict[str, Any], rounds: int
+    model: str, joint: torch.fx.GraphModule, joint_inputs: Any, keywords: dict[str, Any], repetitions: int
 ) -> list[Partitioning]:
     """Time the partitioning of one joint graph under several plans."""
     from torch._functorch.partitioners import default_partition
@@ -176,7 +176,7 @@ def partitionings(
                 "plans": lambda plans=plans: kept.partition(Quota(plans)),
                 "first": first,
             },
-            rounds,
+            repetitions,
             {
                 "stock": copied("stock", joint),
                 "stock tagged": copied("stock tagged", tagged),
@@ -211,12 +211,12 @@ def tagged_joint(kept: JointGraph, plans: tuple[Plan, ...]) -> torch.fx.GraphMod
     return seen[0]
 
 
-def partitioned(name: str, rounds: int) -> list[Partitioning]:
+def partitioned(name: str, repetitions: int) -> list[Partitioning]:
     """Trace a model, and time the partitioning of its graph."""
     torch.manual_seed(0)
     with clean_torch():
         built = MODELS[name](layers=LAYERS)
-        engine = TimedEngine(name, rounds)
+        engine = TimedEngine(name, repetitions)
         engine.use(Configuration("aot"))
         call = engine.compile_root(built.module)
         engine.begin_call()
@@ -230,7 +230,7 @@ def main() -> int:
     parser.add_argument("--scripts", nargs="*", choices=sorted(CASES), default=sorted(CASES))
     parser.add_argument("--models", nargs="*", choices=[*MODELS], default=[*MODELS])
     parser.add_argument("--times", type=int, default=3, help="discoveries of each script")
-    parser.add_argument("--rounds", type=int, default=5, help="partitionings of each kind")
+    parser.add_argument("--repetitions", type=int, default=5, help="partitionings of each kind")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     discoveries: list[Discovery] = []
@@ -241,7 +241,7 @@ def main() -> int:
         print(discoveries[-1], file=sys.stderr, flush=True)
     torch.set_num_threads(1)
     for name in options.models:
-        for one in partitioned(name, options.rounds):
+        for one in partitioned(name, options.repetitions):
             partitions.append(one)
             print(one, file=sys.stderr, flush=True)
     overhead_s = max((one.overhead_s for one in discoveries), default=0.0)

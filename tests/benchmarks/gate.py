@@ -1,10 +1,11 @@
 """How often does a gate see what is not there, or miss what is? The product's own test on simulated machines.
 
 The noise of a process is lognormal, of a coefficient of variation of 2.7 %; where a reference is measured beside it,
-a half of its variance may be shared by the processes of a round. What a gate stored has 8 to 20 rounds; what a final
-did may have 3, of which no mark is asked for speed. A gate may have twenty rounds. Marks: a regression where nothing
-has changed in at most 1 % of gates, and one in at least 95 % where the loss is as large as is allowed: 5 % for speed,
-at its noise, and 3 % for memory, whose peak scatters by 0.3 %. ``python tests/benchmarks/gate.py --gates 10000``
+a half of its variance may be shared by the processes of a repetition. What a gate stored has 8 to 20 repetitions; what
+a confirmation did may have 3, of which no mark is asked for speed. A gate may have twenty repetitions. Marks: a
+regression where nothing has changed in at most 1 % of gates, and one in at least 95 % where the loss is as large as is
+allowed: 5 % for speed, at its noise, and 3 % for memory, whose peak scatters by 0.3 %. ``python
+tests/benchmarks/gate.py --gates 10000``
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LESS = (0.01, 0.02)
 
 @dataclass(frozen=True)
 class Cell:
-    """One kind of gate: ``noise`` of a process, its share that a round has in common, what ``before`` was made of."""
+    """One kind of gate: a process's ``noise``, its share common to a repetition, what ``before`` was made of."""
 
     name: str
     noise: float
@@ -46,23 +47,30 @@ CELLS = (
     Cell("speed, beside another version, nothing shared", 0.027, 0.05, is_paired=True),
     Cell("speed, beside another version, half shared", 0.027, 0.05, is_paired=True, shared=0.5),
     Cell("speed, as stored by a gate", 0.027, 0.05, is_paired=False),
-    Cell("speed, as stored by a final of 3 rounds", 0.027, 0.05, is_paired=False, stored=(3, 3), has_marks=False),
-    Cell("memory, as stored by a final of 3 rounds", 0.003, 0.03, is_paired=False, stored=(3, 3)),
+    Cell(
+        "speed, as stored by a confirmation of 3 repetitions",
+        0.027,
+        0.05,
+        is_paired=False,
+        stored=(3, 3),
+        has_marks=False,
+    ),
+    Cell("memory, as stored by a confirmation of 3 repetitions", 0.003, 0.03, is_paired=False, stored=(3, 3)),
 )
 
 
 def gate(cell: Cell, change: float, chance: random.Random) -> tuple[str, int]:
-    """What a gate finds where something has become worse by ``change``, and by how many rounds."""
+    """What a gate finds where something has become worse by ``change``, and by how many repetitions."""
     deviation = math.sqrt(math.log1p(cell.noise**2))
     own = deviation * math.sqrt(1 - cell.shared)
     before = [] if cell.is_paired else [chance.gauss(0, deviation) for _ in range(chance.randint(*cell.stored))]
     now: list[float] = []
     for number in range(ROUNDS):
-        # What a round has in common cancels where settings are compared within it.
+        # What a repetition has in common cancels where settings are compared within it.
         noise = chance.gauss(0, own) - chance.gauss(0, own) if cell.is_paired else chance.gauss(0, deviation)
         now.append(math.log1p(change) + noise)
         is_over = number == ROUNDS - 1
-        found = judge_loss(now, before, allowed=cell.allowed, most_rounds=ROUNDS, is_over=is_over).found
+        found = judge_loss(now, before, allowed=cell.allowed, most_repetitions=ROUNDS, is_over=is_over).found
         if found != "open":
             break
     return found, len(now)
@@ -82,16 +90,16 @@ def main(arguments: list[str] | None = None) -> int:
             found = [gate(cell, change, chance) for _ in range(options.gates)]
             red = sum(one == "worse" for one, _ in found) / options.gates
             unsure = sum(one == "open" for one, _ in found) / options.gates
-            rounds = sorted(number for _, number in found)
+            repetitions = sorted(number for _, number in found)
             is_missed = red > MOST_ALARMS if not change else red < LEAST_FOUND if change == cell.allowed else False
             is_missed &= cell.has_marks
             missed += is_missed
-            most = rounds[int(0.9 * len(rounds))]
+            most = repetitions[int(0.9 * len(repetitions))]
             rows.append({"cell": cell.name, "change": change, "red": red, "open": unsure, "missed": is_missed})
             if not options.json:
                 print(
-                    f"{cell.name:46} {change:5.1%} worse: red {red:7.2%}, open {unsure:6.2%}, rounds "
-                    f"{statistics.median(rounds):4.1f} (nine in ten {most}){'  MISSED' if is_missed else ''}",
+                    f"{cell.name:46} {change:5.1%} worse: red {red:7.2%}, open {unsure:6.2%}, repetitions "
+                    f"{statistics.median(repetitions):4.1f} (nine in ten {most}){'  MISSED' if is_missed else ''}",
                     flush=True,
                 )
     if options.json:

@@ -123,7 +123,7 @@ def wait_for_trials(process: subprocess.Popen[bytes], folder: Path, number: int)
 
 def start(folder: Path, storage: str, number: int) -> subprocess.Popen[bytes]:
     """Start or resume a study."""
-    options = ["--study", name(number), "--storage", storage, "--batch-sizes", "8:64", "--rounds", "1"]
+    options = ["--study", name(number), "--storage", storage, "--batch-sizes", "8:64", "--repetitions", "1"]
     script = [str(SCRIPT), "--", "--period-s", "0.005", "--steps", "4000"]
     return autotune(folder, "run", *options, *script)
 

@@ -153,7 +153,7 @@ def compiled_by_torch(module: nn.Module, budget: float, built: Built, inputs: tu
     return step
 
 
-def examine(name: str, sizes: dict[str, int], rounds: int) -> list[Figures]:
+def examine(name: str, sizes: dict[str, int], repetitions: int) -> list[Figures]:
     """Compare at every budget on one model."""
     torch.manual_seed(0)
     built = MODELS[name](**sizes)
@@ -172,7 +172,7 @@ def examine(name: str, sizes: dict[str, int], rounds: int) -> list[Figures]:
         fitting = [offer for offer in offers if offer[1] <= peak][:TIMED] or [min(offers, key=operator.itemgetter(1))]
         steps = {"budget": theirs} | {f"plans {number}": ours.step for number in range(len(fitting))}
         prepare = {f"plans {number}": functools.partial(ours.use, offer[2]) for number, offer in enumerate(fitting)}
-        times = times_s(steps, rounds, prepare)
+        times = times_s(steps, repetitions, prepare)
         ratios = [ratio(times, each, "budget") for each in prepare]
         best = ratios.index(min(ratios))
         _, our_peak, plans = fitting[best]
@@ -209,7 +209,7 @@ def main() -> int:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", nargs="*", default=WITHOUT_DROPOUT, choices=WITHOUT_DROPOUT)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--repetitions", type=int, default=8)
     parser.add_argument("--full", action="store_true", help="8 layers")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
@@ -220,7 +220,7 @@ def main() -> int:
     dropout: list[DropoutFigures] = []
     for name in options.models:
         with clean_torch():
-            budgets += examine(name, SIZES[name] | ({"layers": 8} if options.full else {}), options.rounds)
+            budgets += examine(name, SIZES[name] | ({"layers": 8} if options.full else {}), options.repetitions)
     for name in sorted(set(MODELS) - set(WITHOUT_DROPOUT)):
         with clean_torch():
             dropout += examine_dropout(name)

@@ -1,11 +1,11 @@
 """An ONNX model with several settings, measured in turns: samples per second and peaks, side by side.
 
-``python tests/benchmarks/model_turns.py MODEL --shape seq=64 --rounds 7 defaults=@8 threads=intra-op-threads=1@8
+``python tests/benchmarks/model_turns.py MODEL --shape seq=64 --repetitions 7 defaults=@8 threads=intra-op-threads=1@8
 answer=BUNDLE``: each entrant has a name and is choices of a search, joined by commas, and a batch size behind ``@``; or
-it is the folder of a bundle. Each round measures every entrant once, in a fresh process, in an order that turns. With
-``--olive PYTHON`` what Olive's ``tune-session-params`` finds is one more, at the first entrant's batch size: PYTHON is
-an interpreter that has ``olive-ai``, ``requests`` and ``psutil``. Prints medians with their ranges, and the ratio to
-the first entrant within rounds.
+it is the folder of a bundle. Each repetition measures every entrant once, in a fresh process, in an order that turns.
+With ``--olive PYTHON`` what Olive's ``tune-session-params`` finds is one more, at the first entrant's batch size:
+PYTHON is an interpreter that has ``olive-ai``, ``requests`` and ``psutil``. Prints medians with their ranges, and the
+ratio to the first entrant within repetitions.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main():
     parser.add_argument("model", type=Path)
     parser.add_argument("entrants", nargs="+", metavar="NAME=CHOICES@BATCH")
     parser.add_argument("--shape", action="append", default=[])
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--repetitions", type=int, default=7)
     parser.add_argument("--olive", metavar="PYTHON")
     given = parser.parse_args()
     sys.path.insert(0, str(ROOT))
@@ -42,7 +42,7 @@ def main():
             entrants["olive"] = (choices, next(iter(entrants.values()))[1])
             sys.stdout.write(f"Olive took {seconds:.0f} s and says: {' '.join(choices) or 'defaults'}\n")
         rates, peaks = ({name: [] for name in entrants} for _ in range(2))
-        for number in range(given.rounds):
+        for number in range(given.repetitions):
             names = list(entrants)
             for name in names[number % len(names) :] + names[: number % len(names)]:
                 folder = Path(made) / f"{name}-{number}"

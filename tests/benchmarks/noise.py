@@ -1,10 +1,10 @@
 """How far do runs of one and the same thing scatter? ``python -m tests.benchmarks.noise charlm --batch-sizes 4,256``
 
 The script as it stands, in fresh processes, in turns at each of the batch sizes: a small one is bound by launches, a
-large one by the device. What rounds call a difference has to be more than this. Runs are stored as they end, in
+large one by the device. What repetitions call a difference has to be more than this. Runs are stored as they end, in
 ``RECORDS/DEVICE/noise-CASE.json``, and the same command goes on where it stopped.
 
-Exit status: 0 if all rounds are measured, 75 if more are left.
+Exit status: 0 if all repetitions are measured, 75 if more are left.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path = file_of(options.records, device, f"noise-{name}")
     noise = loads(Noise, path.read_text(encoding="utf-8"), where=path.name) if path.exists() else Noise(name)
     sizes = [int(size) for size in options.batch_sizes.split(",")]
-    todo = [(number, size) for number in range(options.rounds) for size in sizes]
-    done = {(one.round, one.setting.batch_size) for one in noise.runs}
+    todo = [(number, size) for number in range(options.repetitions) for size in sizes]
+    done = {(one.repetition, one.setting.batch_size) for one in noise.runs}
     ends_at, sitting, longest_s = time.monotonic() + options.budget, uuid.uuid4().hex[:8], 0.0
     with interruption() as interrupted:
         folder, python = (options.runs / f"noise-{name}").absolute(), find_interpreter(None)
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     break
                 outcome, environment, seconds = found
                 longest_s = max(longest_s, seconds)
-                run = Run("round", setting, without_logs(outcome), seconds, sitting, number)
+                run = Run("repetition", setting, without_logs(outcome), seconds, sitting, number)
                 public = None if environment is None else replace(environment, hostname="")
                 noise = replace(noise, runs=(*noise.runs, run), environment=noise.environment or public)
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +121,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.noise", description=__doc__.splitlines()[0])
     parser.add_argument("workload", help="a case of trials/run.py, or a script")
     parser.add_argument("--batch-sizes", required=True, metavar="N,N")
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--repetitions", type=int, default=6)
     parser.add_argument("--budget", type=parse_duration, default=float("inf"), metavar="TIME", help="as in 9m")
     parser.add_argument("--device", type=int, help="index of a GPU; default: the first there is, or the CPU")
     parser.add_argument("--records", type=Path, default=ROOT / "build/peers")

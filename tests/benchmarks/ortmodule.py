@@ -1,8 +1,8 @@
 """Engine ``ortmodule``: resident peak and step time of its levels and of some plans, in turns with none; and dropout.
 
 ``python tests/benchmarks/ortmodule.py --json``. The script is ``trials/bert``. Each configuration is measured in
-processes of its own, every round all of them, in alternating order. Recomputed dropout is held against PyTorch's with
-the same masks.
+processes of its own, every repetition all of them, in alternating order. Recomputed dropout is held against PyTorch's
+with the same masks.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def main() -> None:
     """Measure, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", action="store_true")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--repetitions", type=int, default=3)
     options = parser.parse_args()
     found_python = environment_python()
     if found_python is None:
@@ -51,7 +51,7 @@ def main() -> None:
     python = str(found_python)
     with tempfile.TemporaryDirectory() as folder:
         facts = discover(python, Path(folder))
-        found = measure(python, Path(folder), configurations(facts), facts.batch_control, options.rounds)
+        found = measure(python, Path(folder), configurations(facts), facts.batch_control, options.repetitions)
     rows = {name: figures(name, found) for name in found}
     masks = json.loads(subprocess.run((python, str(MASKS)), check=True, capture_output=True, text=True).stdout)
     if options.json:
@@ -89,23 +89,23 @@ def configurations(facts: Facts) -> dict[str, Configuration]:
 
 
 def measure(
-    python: str, folder: Path, settings: dict[str, Configuration], control: BatchControl, rounds: int
+    python: str, folder: Path, settings: dict[str, Configuration], control: BatchControl, repetitions: int
 ) -> dict[str, list[Measurement]]:
-    """Every configuration once a round."""
+    """Every configuration once a repetition."""
     found: dict[str, list[Measurement]] = {name: [] for name in settings}
-    for number in range(rounds):
+    for number in range(repetitions):
         for name in sorted(settings, reverse=bool(number % 2)):
             request = Request("measure", str(SCRIPT), (), (settings[name],), MEASURING, control)
             (outcome,) = run(python, folder, request).outcomes
             if not isinstance(outcome, Measured):
                 raise SystemExit(f"{name}: {outcome}")
             found[name].append(outcome.measurement)
-            print(f"round {number + 1}: {name[:60]}", file=sys.stderr)
+            print(f"repetition {number + 1}: {name[:60]}", file=sys.stderr)
     return found
 
 
 def figures(name: str, found: dict[str, list[Measurement]]) -> dict[str, Any]:
-    """Peaks are medians over the rounds; times the fastest round's, as other work on a machine only ever slows one."""
+    """Peaks are medians over the repetitions; times are the fastest one's, as other work on a machine only slows."""
     peaks = {one: [(m.peaks.resident or 0) / MIB for m in found[one]] for one in (name, "off")}
     time_s, off_s = (min(m.step_time_s for m in found[one]) for one in (name, "off"))
     saved = statistics.median(off - own for own, off in zip(peaks[name], peaks["off"], strict=True))

@@ -80,13 +80,13 @@ def trial_overheads(folder: Path, *, times: int) -> list[float]:
     return overheads
 
 
-def launched_steps(folder: Path, *, width: int, rounds: int) -> dict[str, float]:
-    """How many times as long steps take under ``autotune launch``: the median of the rounds' ratios.
+def launched_steps(folder: Path, *, width: int, repetitions: int) -> dict[str, float]:
+    """How many times as long steps take under ``autotune launch``: the median of the repetitions' ratios.
 
     Args:
         folder: where bundles and runs go.
         width: of the model.
-        rounds: how often each way is run.
+        repetitions: how often each way is run.
     """
     untouched, planned = Configuration(batch_size=64), Configuration("aot", (Plan("gelu+", 1, -1),), batch_size=64)
     options = ("--width", str(width))
@@ -97,7 +97,7 @@ def launched_steps(folder: Path, *, width: int, rounds: int) -> dict[str, float]
         "launched with plans": lambda: _printed(*_launch(folder, planned), *options),
     }
     found: dict[str, list[float]] = {way: [] for way in ways}
-    for number in range(rounds):
+    for number in range(repetitions):
         for way in sorted(ways, reverse=bool(number % 2)):
             found[way].append(float(ways[way]().split("STEP_S")[1]))
     return {
@@ -142,7 +142,7 @@ def controller_seconds(folder: Path) -> float:
     facts = replace(landscape.facts, script_sha256=script_sha256(str(script)))
     launcher = FakeLauncher(landscape.measure, environment=ENVIRONMENT, facts=facts, root=folder)
     with open_store(str(folder / "studies.db")) as store:
-        study = store.create("overhead", StudySpec(script=str(script), max_trials=40, finalist_rounds=1))
+        study = store.create("overhead", StudySpec(script=str(script), max_trials=40, finalist_repetitions=1))
         began_s = time.perf_counter()
         record = pipeline.tune(
             study, launcher=launcher, watcher=FakeWatcher(), interruption=Interruption(), runs=folder
@@ -178,7 +178,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.launched:
         with tempfile.TemporaryDirectory(prefix="autotune-overhead-") as folder:
-            steps = {width: launched_steps(Path(folder), width=width, rounds=options.times) for width in WIDTHS}
+            steps = {width: launched_steps(Path(folder), width=width, repetitions=options.times) for width in WIDTHS}
         for width, one in steps.items():
             print(
                 f"width {width:3}, {one['plain_ms']:6.2f} ms a step: {one['launched']:.3f}x of plain Python when "

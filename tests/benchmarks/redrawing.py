@@ -75,7 +75,7 @@ def _wrappers() -> contextlib.AbstractContextManager[object]:
 def main() -> int:
     """Run the benchmark; exit status 1 where drawing again costs more than it may, or other numbers are drawn."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--repetitions", type=int, default=40)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -83,7 +83,7 @@ def main() -> int:
         steps = variants()
         expected = steps["no plans"]()
         equal = {name: all(map(torch.equal, steps[name](), expected)) for name in ("level 1", "level 1, wrapped")}
-        times = times_s(steps, options.rounds)
+        times = times_s(steps, options.repetitions)
     draws = SIZES["layers"] * DRAWS_PER_LAYER
     saved_s = statistics.median(
         wrapped - direct for wrapped, direct in zip(times["level 1, wrapped"], times["level 1"], strict=True)

@@ -41,19 +41,19 @@ def peak_bytes(step: Step) -> int:
 
 
 def times_s(
-    steps: Mapping[str, Step], rounds: int, prepare: Mapping[str, Step] | None = None
+    steps: Mapping[str, Step], repetitions: int, prepare: Mapping[str, Step] | None = None
 ) -> dict[str, list[float]]:
-    """The seconds of each step in each round. The order alternates; the first round is thrown away.
+    """The seconds of each step in each repetition. The order alternates; the first repetition is thrown away.
 
     On CPU the process's own time: one thread, so that it is the step's wall time on a machine without other work.
 
     Args:
         steps: what to time.
-        rounds: how often each.
+        repetitions: how often each.
         prepare: what to call before some of them, outside of the time taken.
     """
     found: dict[str, list[float]] = {name: [] for name in steps}
-    for number in range(rounds + 1):
+    for number in range(repetitions + 1):
         for name in sorted(steps, reverse=bool(number % 2)):
             if prepare and name in prepare:
                 prepare[name]()
@@ -65,7 +65,7 @@ def times_s(
 
 
 def ratio(times: Mapping[str, list[float]], name: str, reference: str) -> float:
-    """How many times as long one step takes as another: the median over the rounds' ratios."""
+    """How many times as long one step takes as another: the median over the repetitions' ratios."""
     return statistics.median(one / other for one, other in zip(times[name], times[reference], strict=True))
 
 

@@ -89,7 +89,7 @@ def study_checkpoints(folder: Path, report: Report, *, times: int, seed: int) ->
     assert plain(WRITES, user, {}).returncode == 0
     (user / "checkpoints/previous.pt").write_bytes(b"precious")
     before = contents(user)
-    options = ["--engine", "eager", "--max-trials", "1", "--rounds", "1", "--batch-sizes", "8:16"]
+    options = ["--engine", "eager", "--max-trials", "1", "--repetitions", "1", "--batch-sizes", "8:16"]
     for number in range(times):
         process = autotune(user, {}, "run", "--study", f"study-{number}", *options, WRITES)
         if number % 4 == 3:

@@ -124,7 +124,9 @@ def test_optuna_maximizes_speed_and_minimizes_memory(study):
 
 
 def test_everything_stored_is_read_back_equal(connect, study):
-    repeat = Repeat(PLANNED, round=1, outcome=MEASURED, environment=ENVIRONMENT, run_directory="runs/9", final=2)
+    repeat = Repeat(
+        PLANNED, repetition=1, outcome=MEASURED, environment=ENVIRONMENT, run_directory="runs/9", confirmation=2
+    )
     study.set_spec(replace(SPEC, max_trials=7))
     study.set_facts(FACTS)
     study.add_repeat(repeat)
@@ -187,7 +189,7 @@ def test_the_version_changes_with_whatever_is_stored_of_a_study_and_with_nothing
     assert not changed()
     study.finish(number, MEASURED, ENVIRONMENT)
     assert changed()
-    study.add_repeat(Repeat(PLANNED, round=0, outcome=MEASURED))
+    study.add_repeat(Repeat(PLANNED, repetition=0, outcome=MEASURED))
     assert changed()
     study.set_verdict(VERDICT)
     assert changed()
@@ -423,22 +425,22 @@ def test_of_many_that_recover_at_once_each_trial_has_one_taker(connect):
     assert states(studies[0]).count(TrialState.RUNNING) == 0
 
 
-def test_a_final_is_measured_by_one_process_at_a_time(connect):
+def test_a_confirmation_is_measured_by_one_process_at_a_time(connect):
     connect().create("a study", SPEC)
     mine, other = connect().open("a study"), connect(owner=LIVING).open("a study")
-    assert mine.begin_final() == 1
-    assert other.begin_final() is None
-    mine.end_final(1)
-    assert other.begin_final() == 2
-    assert mine.begin_final() is None
+    assert mine.begin_confirmation() == 1
+    assert other.begin_confirmation() is None
+    mine.end_confirmation(1)
+    assert other.begin_confirmation() == 2
+    assert mine.begin_confirmation() is None
 
 
-def test_a_final_of_a_dead_process_or_of_our_own_hinders_nobody(connect):
+def test_a_confirmation_of_a_dead_process_or_of_our_own_hinders_nobody(connect):
     connect().create("a study", SPEC)
-    assert connect(owner=DEAD).open("a study").begin_final() == 1
+    assert connect(owner=DEAD).open("a study").begin_confirmation() == 1
     mine = connect().open("a study")
-    assert mine.begin_final() == 2
-    assert mine.begin_final() == 3
+    assert mine.begin_confirmation() == 2
+    assert mine.begin_confirmation() == 3
 
 
 def test_a_heartbeat_can_be_given_at_any_time(study):

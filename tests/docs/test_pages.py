@@ -146,7 +146,7 @@ def test_a_command_line_that_does_not_parse_would_be_noticed(here):
     for text in (
         "autotune run train.py --nosuch 3",
         "autotune run",
-        "autotune run train.py --rounds few",
+        "autotune run train.py --repetitions few",
         "autotune engines install",
         "autotune doctor now",
     ):

@@ -57,7 +57,7 @@ def test_a_library_is_told_to_accumulate_what_keeps_the_global_batch(
 
 @pytest.mark.slow
 def test_a_study_of_a_loop_of_its_own_keeps_its_global_batch(tmp_path: Path) -> None:
-    options = ("--keep-global-batch", "--engine=eager", "--batch-sizes=4:16", "--max-trials=2", "--rounds=1")
+    options = ("--keep-global-batch", "--engine=eager", "--batch-sizes=4:16", "--max-trials=2", "--repetitions=1")
 
     run = run_inside("run", LOOP, *options, "--json", "--", "--accumulate={accumulation:4}", folder=tmp_path)
 

@@ -11,7 +11,7 @@ import pytest
 from .inside import run_inside
 from .processes import SCRIPTS, Finished
 
-USUAL = ("--rounds", "1", "--time-budget", "60m", "--json")
+USUAL = ("--repetitions", "1", "--time-budget", "60m", "--json")
 
 
 def document_of(run: Finished) -> Any:

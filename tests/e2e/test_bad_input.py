@@ -28,8 +28,8 @@ from .told import check_told
 
 BAD = SCRIPTS / "bad"
 TRAINS = SCRIPTS / "loader_loop.py"
-# One run of the search and no rounds: enough to see what a trial's failure comes to.
-SHORT = ("--max-trials", "2", "--rounds", "1", "--time-budget", "60m")
+# One run of the search and no repetitions: enough to see what a trial's failure comes to.
+SHORT = ("--max-trials", "2", "--repetitions", "1", "--time-budget", "60m")
 
 
 # -- the script

@@ -113,7 +113,17 @@ def test_what_discovery_rules_out_is_refused_before_the_search(
 def test_a_search_tries_the_script_with_choices_made(tmp_path: Path) -> None:
     options = ("--engine", "eager", "--allow", "fused-optimizer,foreach-optimizer", "--batch-sizes", "8:8")
     run = run_inside(
-        "run", SCRIPT, *options, "--max-trials", "4", "--rounds", "1", "--time-budget", "60m", "--json", folder=tmp_path
+        "run",
+        SCRIPT,
+        *options,
+        "--max-trials",
+        "4",
+        "--repetitions",
+        "1",
+        "--time-budget",
+        "60m",
+        "--json",
+        folder=tmp_path,
     )
 
     assert run.status == 0, run.errors

@@ -32,13 +32,13 @@ exit "$STATUS"
 INPUTS = {
     "bundle": "autotune-study 1",
     "script": "my train.py",
-    "options": "--rounds 8\n--against base/train.py\n",
+    "options": "--repetitions 8\n--against base/train.py\n",
     "arguments": "--lr 0.1\n$(touch harm) *\n",
     "python": "./pretended",
     "install": "false",
     "fail-if-not-comparable": "true",
 }
-WORDS = ["--rounds", "8", "--against", "base/train.py"]
+WORDS = ["--repetitions", "8", "--against", "base/train.py"]
 ARGUMENTS = ["--lr", "0.1", "$(touch", "harm)", "*"]
 
 

@@ -89,7 +89,7 @@ def test_a_script_that_fails_under_the_engine_only_is_searched_without_plans(tmp
 @pytest.mark.slow
 def test_a_study_goes_on_without_a_description_and_says_so(tmp_path: Path) -> None:
     script = SCRIPTS / "gradient_of_output.py"
-    study = run_inside("run", script, "--max-trials", "2", "--rounds", "2", "--json", folder=tmp_path)
+    study = run_inside("run", script, "--max-trials", "2", "--repetitions", "2", "--json", folder=tmp_path)
 
     assert study.status == 0, study.errors
     document: dict[str, Any] = json.loads(study.output)

@@ -12,7 +12,7 @@ from .inside import run_inside
 from .processes import SCRIPTS, run_autotune
 
 # One run of the search, with plans that somebody brought along, and one repetition beside the script.
-SHORT = ("--study", "s", "--max-trials", "1", "--rounds", "1", "--time-budget", "60m", "--json")
+SHORT = ("--study", "s", "--max-trials", "1", "--repetitions", "1", "--time-budget", "60m", "--json")
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,8 @@ from .told import check_told
 
 BAD = SCRIPTS / "bad"
 TRAINS = SCRIPTS / "loader_loop.py"
-# One run of the search and no more rounds than there must be.
-SHORT = ("--study", "s", "--max-trials", "2", "--rounds", "1", "--time-budget", "60m")
+# One run of the search and no more repetitions than there must be.
+SHORT = ("--study", "s", "--max-trials", "2", "--repetitions", "1", "--time-budget", "60m")
 
 
 def discover(script: str) -> Callable[[Path], Finished]:

@@ -13,7 +13,18 @@ from .processes import SCRIPTS, run_autotune, run_warm
 
 SCRIPT = SCRIPTS / "checkpoints.py"
 # Few runs: what they find is nothing to this test.
-OPTIONS = ("--engine", "eager", "--batch-sizes", "8:16", "--max-trials", "1", "--rounds", "1", "--time-budget", "60m")
+OPTIONS = (
+    "--engine",
+    "eager",
+    "--batch-sizes",
+    "8:16",
+    "--max-trials",
+    "1",
+    "--repetitions",
+    "1",
+    "--time-budget",
+    "60m",
+)
 
 
 def tree(folder: Path) -> dict[str, tuple[object, ...]]:
@@ -51,7 +62,7 @@ def test_a_study_of_a_script_that_writes_checkpoints_leaves_every_file_as_it_was
 
     study = run_autotune("run", SCRIPT, *OPTIONS, folder=trained)
 
-    assert study.status in (0, 1), study.errors  # 1: one round proves nothing
+    assert study.status in (0, 1), study.errors  # 1: one repetition proves nothing
     assert tree(trained) == before
     assert (trained / ".autotune/.gitignore").read_text() == "*\n"
     logs = [log.read_text() for log in trained.glob(".autotune/runs/*/*/stdout.log")]

@@ -63,7 +63,7 @@ def test_a_study_comes_to_an_answer_with_forked_trials_as_with_fresh_ones(
     is_forked: bool, sets_threads: Path, tmp_path: Path
 ) -> None:
     script = SCRIPTS / "loader_loop.py" if is_forked else sets_threads
-    options = ("--study", "forked", "--max-trials", "2", "--rounds", "1", "--time-budget", "60m", "--json")
+    options = ("--study", "forked", "--max-trials", "2", "--repetitions", "1", "--time-budget", "60m", "--json")
 
     run = run_autotune("run", script, *options, folder=tmp_path)
 

@@ -140,24 +140,24 @@ def test_graphs_alone_tell_what_an_edit_of_the_model_adds(tmp_path: Path, make_b
     found = run_inside("gate", make_bundle(SCRIPT, SETTING), larger, *options, folder=tmp_path)
 
     gate = gate_of(found)
-    assert (gate.answer, gate.rounds, gate.reading) == ("regression", 0, None)
+    assert (gate.answer, gate.repetitions, gate.reading) == ("regression", 0, None)
     assert gate.graph is not None
     assert gate.graph.batch_size == SETTING.batch_size
     assert "between steps (parameters, buffers, optimizer state)" in gate.reason
 
 
-def test_a_share_that_rounds_cannot_tell_is_refused_before_anything_runs(
+def test_a_share_that_repetitions_cannot_tell_is_refused_before_anything_runs(
     tmp_path: Path, make_bundle: MakeBundle
 ) -> None:
     found = run_inside("gate", make_bundle(SCRIPT, SETTING), SCRIPT, "--max-slowdown", "0%", folder=tmp_path)
 
     assert found.status == 2
-    assert "--max-slowdown: rounds tell no loss below 0.5 % from none" in found.errors
+    assert "--max-slowdown: repetitions tell no loss below 0.5 % from none" in found.errors
 
 
-def test_a_baseline_of_few_rounds_is_refused_before_anything_runs(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    options = ("--baseline", tmp_path / "gate.json", "--update-baseline", "--rounds", "7")
+def test_a_baseline_of_few_repetitions_is_refused_before_anything_runs(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    options = ("--baseline", tmp_path / "gate.json", "--update-baseline", "--repetitions", "7")
     found = run_inside("gate", make_bundle(SCRIPT, SETTING), SCRIPT, *options, folder=tmp_path)
 
     assert found.status == 2
-    assert found.errors.splitlines() == ["autotune: a baseline takes 8 rounds at least", "  next: --rounds 8"]
+    assert found.errors.splitlines() == ["autotune: a baseline takes 8 repetitions at least", "  next: --repetitions 8"]

@@ -20,7 +20,18 @@ from .inside import run_inside
 from .processes import SCRIPTS
 from .told import check_told
 
-OPTIONS = ("--engine", "eager", "--batch-sizes", "8:16", "--max-trials", "1", "--rounds", "1", "--time-budget", "60m")
+OPTIONS = (
+    "--engine",
+    "eager",
+    "--batch-sizes",
+    "8:16",
+    "--max-trials",
+    "1",
+    "--repetitions",
+    "1",
+    "--time-budget",
+    "60m",
+)
 # The folder's, the script's and the study's: among them they have what a shell, a terminal and a database may take
 # for something else. Study names have to print.
 COMBINED = [

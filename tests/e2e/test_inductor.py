@@ -22,7 +22,7 @@ def test_a_study_measures_the_script_compiled_with_the_plans_that_it_is_given(tm
     plans.write_text('["gelu+:1:-1"]')
     options = ("--engine", "inductor", "--max-trials", "1", "--batch-sizes", "8:8", "--plans-from", plans, "--json")
     # Every process compiles, and what is said of the time budget is another test's.
-    short = ("--rounds", "1", "--time-budget", "60m")
+    short = ("--repetitions", "1", "--time-budget", "60m")
     run = run_autotune("run", SCRIPT, *options, *short, folder=tmp_path, deadline_s=3 * DEADLINE_S)
 
     assert run.status == 0, run.errors
@@ -76,7 +76,7 @@ def test_a_bundle_that_cannot_be_applied_is_refused(
 @pytest.mark.slow
 def test_a_study_that_may_compile_tries_the_script_under_inductor_too(tmp_path: Path) -> None:
     options = ("--engine", "eager", "--allow", "compile", "--batch-sizes", "8:8", "--max-trials", "2", "--json")
-    short = ("--rounds", "1", "--time-budget", "60m")
+    short = ("--repetitions", "1", "--time-budget", "60m")
     run = run_autotune("run", SCRIPT, *options, *short, folder=tmp_path, deadline_s=3 * DEADLINE_S)
 
     assert run.status == 0, run.errors

@@ -21,7 +21,18 @@ from .processes import DEADLINE_S, SCRIPTS, autotune_command, run_autotune, vari
 
 SCRIPT = SCRIPTS / "known_rate.py"
 ARGUMENTS = ("--", "--period-s", "0.01", "--steps", "100000")
-OPTIONS = ("--study", "stopped", "--batch-sizes", "16:64", "--max-trials", "5", "--rounds", "1", "--time-budget", "60m")
+OPTIONS = (
+    "--study",
+    "stopped",
+    "--batch-sizes",
+    "16:64",
+    "--max-trials",
+    "5",
+    "--repetitions",
+    "1",
+    "--time-budget",
+    "60m",
+)
 DATABASE = ".autotune/studies.db"
 
 

@@ -14,7 +14,7 @@ from tests.fakes.onnx_models import convolutional, picking, save
 
 from .inside import run_inside
 
-FAST = ("--max-trials=3", "--time-budget=60s", "--rounds=3")
+FAST = ("--max-trials=3", "--time-budget=60s", "--repetitions=3")
 
 
 def test_a_model_is_searched_proven_exported_and_launched(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from .processes import SCRIPTS
 
 SCRIPT = SCRIPTS / "wide_activations.py"
 # Batch sizes only, each measured once beside the script: so it takes few runs.
-OPTIONS = ("--engine", "eager", "--max-trials", "1", "--rounds", "1", "--time-budget", "60m", "--json")
+OPTIONS = ("--engine", "eager", "--max-trials", "1", "--repetitions", "1", "--time-budget", "60m", "--json")
 MIB = 1 << 20
 
 
@@ -29,7 +29,7 @@ def test_less_memory_is_found_and_its_speed_held_against_the_scripts(tmp_path: P
     assert finalist["peak_ratio"] == pytest.approx(
         document["winner"]["peak_bytes"] / document["baseline"]["peak_bytes"]
     )
-    assert "needs the least memory so far" in document["verdict"]["reason"], "one round tells nothing"
+    assert "needs the least memory so far" in document["verdict"]["reason"], "one repetition tells nothing"
 
     again = run_inside("run", SCRIPT, *OPTIONS, "--study", document["study"]["name"], folder=tmp_path)
     assert again.status == 2

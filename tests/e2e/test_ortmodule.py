@@ -152,7 +152,7 @@ def test_the_bundle_s_lines_by_hand_do_the_same_without_autotune(tmp_path: Path)
     small = ("--layers", "2", "--width", "64", "--length", "32", "--vocabulary", "512", "--max-chars", "100000")
     options = ("--engine", "ortmodule", "--plans-from", "plans.json", "--batch-sizes", "16:16", "--max-trials", "1")
     study = run_autotune(
-        *("run", bert, *options, "--study", "bert", "--rounds", "1", "--", *small),
+        *("run", bert, *options, "--study", "bert", "--repetitions", "1", "--", *small),
         folder=tmp_path,
         deadline_s=2 * DEADLINE_S,
     )

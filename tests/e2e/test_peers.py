@@ -72,7 +72,7 @@ def test_a_record_of_a_real_script_in_two_sittings(tmp_path):
     def sit(*options, status):
         command = [sys.executable, "-m", "tests.benchmarks.peers", "charlm", "--cpu", "--json", "--seconds", "0.2"]
         command += ["--records", str(tmp_path / "records"), "--runs", str(tmp_path / "runs"), "--limit", "8GiB"]
-        command += ["--batch-sizes", "1:8", "--rounds", "1", "--peer", "checkpoint all", "--peer", "transformers"]
+        command += ["--batch-sizes", "1:8", "--repetitions", "1", "--peer", "checkpoint all", "--peer", "transformers"]
         command += [*options, "--", "--layers", "2", "--width", "16", "--block-size", "16", "--max-chars", "20000"]
         done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
         assert done.returncode == status, done.stderr
@@ -86,9 +86,11 @@ def test_a_record_of_a_real_script_in_two_sittings(tmp_path):
     assert record.runs[:2] == before.runs
     assert record.own_batch_size == 16
     best, checkpointed, transformers = last["rows"]
-    assert (best["peer"], best["batch_size"], best["ratio"], best["rounds"]) == ("best batch", 8, 1.0, 1)
+    assert (best["peer"], best["batch_size"], best["ratio"], best["repetitions"]) == ("best batch", 8, 1.0, 1)
     assert (checkpointed["batch_size"], checkpointed["gradients"]) == (8, "equal bits")
     assert checkpointed["ratio"] > 0
     assert transformers["why_not"] == "CharTransformer is no model of transformers"
-    rounds = [run for run in record.runs if run.purpose == "round"]
-    assert all(isinstance(run.outcome, Measured) and len(run.outcome.measurement.step_times_s) >= 3 for run in rounds)
+    repetitions = [run for run in record.runs if run.purpose == "repetition"]
+    assert all(
+        isinstance(run.outcome, Measured) and len(run.outcome.measurement.step_times_s) >= 3 for run in repetitions
+    )

@@ -85,7 +85,7 @@ import autotune
 try:
     tuned = autotune.tune(
         sys.argv[1], ["--period-s", "0.01", "--steps", "100000"], study="stopped", batch_sizes=(16, 64), max_trials=5,
-        rounds=1, time_budget="60m",
+        repetitions=1, time_budget="60m",
     )
 except KeyboardInterrupt:
     print("INTERRUPTED", flush=True)

@@ -37,7 +37,7 @@ def here(tmp_path: Path, make_bundle: MakeBundle, monkeypatch: pytest.MonkeyPatc
     folder.mkdir()
     shutil.copy(SCRIPTS / "toy.py", folder)
     shutil.copy(SCRIPTS / "loader_loop.py", folder / "train.py")
-    (folder / "autotune.toml").write_text("[run]\nengine = 'eager'\nmax-trials = 1\nrounds = 1\n")
+    (folder / "autotune.toml").write_text("[run]\nengine = 'eager'\nmax-trials = 1\nrepetitions = 1\n")
     configuration = Configuration("aot", parse_plans(["gelu+:1:-1"]), batch_size=16)
     made = make_bundle(SCRIPTS / "loader_loop.py", configuration, name="made")
     made.rename(folder / "bundle")

@@ -19,7 +19,7 @@ from .inside import run_inside
 from .processes import DEADLINE_S, SCRIPTS, Finished, autotune_command, run_autotune, run_warm, variables, without_notes
 
 SCRIPT = SCRIPTS / "loader_loop.py"
-OPTIONS = ("--max-trials", "1", "--rounds", "3", "--time-budget", "60m")
+OPTIONS = ("--max-trials", "1", "--repetitions", "3", "--time-budget", "60m")
 # A study that finds a compiler ends with a compiled run, which takes half a minute. test_inductor.py tests that run.
 NO_COMPILER = {"CXX": "no-compiler"}
 BUNDLE = {"README.txt", "env.sh", "mem_opt.json", "report.html", "stack.json"}
@@ -151,7 +151,7 @@ def test_resume_goes_on_from_the_database_alone(tmp_path: Path) -> None:
     plans = first / "mem_opt.json"
     plans.write_text('["gelu+:1:-1"]')
     # What is given is tried first, at the script's own batch size; larger ones come then.
-    options = ("--plans-from", plans, "--max-trials", "1", "--rounds", "1")
+    options = ("--plans-from", plans, "--max-trials", "1", "--repetitions", "1")
     study = Study(first, run_inside("run", SCRIPT, *options, "--json", folder=first))
     before = study.show()
     assert len(before["points"]) == 2
@@ -222,7 +222,17 @@ def test_a_bundle_is_exported_again(study: Study, trial: int | None, tmp_path: P
 @pytest.mark.slow
 def test_two_controllers_share_a_study(tmp_path: Path) -> None:
     command = autotune_command(
-        "run", SCRIPT, "--max-trials", "5", "--rounds", "1", "--time-budget", "60m", "--batch-sizes", "8:16", "--json"
+        "run",
+        SCRIPT,
+        "--max-trials",
+        "5",
+        "--repetitions",
+        "1",
+        "--time-budget",
+        "60m",
+        "--batch-sizes",
+        "8:16",
+        "--json",
     )
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     both = [subprocess.Popen(command, cwd=tmp_path, env=variables(), **pipes) for _ in range(2)]  # type: ignore[call-overload]

@@ -72,7 +72,7 @@ def take_home(
         path,
         configuration=Configuration("aot", plans, 0, record.facts.baseline.batch_size),
         nearest=False,
-        rounds=1,
+        repetitions=1,
         launcher=launcher,
         interruption=Interruption(),
         runs=path.parent / "runs",
@@ -143,7 +143,7 @@ def test_the_command_refuses_with_the_reason_and_takes_the_nearest_which_trains_
     with open_store(str(tmp_path / "studies.db")) as store:
         store_study(store, dataclasses.replace(record, trials=(trial,)))
     where = ("--storage", tmp_path / "studies.db")
-    command = ("export", record.name, "--as", "torch", "--trial", "0", "--rounds", "1", *where)
+    command = ("export", record.name, "--as", "torch", "--trial", "0", "--repetitions", "1", *where)
 
     refused = run_inside(*command, folder=tmp_path)
 

@@ -26,7 +26,18 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_a_module_of_a_package_is_tuned_and_launched_as_python_runs_it(folder: Path) -> None:
-    options = ("--study", "s", "--batch-sizes", "8:8", "--max-trials", "1", "--rounds", "1", "--time-budget", "60m")
+    options = (
+        "--study",
+        "s",
+        "--batch-sizes",
+        "8:8",
+        "--max-trials",
+        "1",
+        "--repetitions",
+        "1",
+        "--time-budget",
+        "60m",
+    )
     done = run_autotune("run", *options, "--json", "-m", "package.train", "--", "4", folder=folder)
     assert done.status == 0, done.errors
 

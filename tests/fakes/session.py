@@ -85,9 +85,9 @@ class Session:
     @property
     def searched(self):
         """The configurations of the search's runs, without discovery and finalists."""
-        rounds = len(self.watcher.rounds)
+        repetitions = len(self.watcher.repetitions)
         measured = [run for run in self.launcher.runs if run.request.mode == "measure"]
-        runs = measured[:-rounds] if rounds else measured
+        runs = measured[:-repetitions] if repetitions else measured
         return [configuration.key for run in runs for configuration in run.request.configurations]
 
 

@@ -122,19 +122,19 @@ class InMemoryStudy:
     def add_bundle(self, path):
         self._set(bundles=(*self._tables.record.bundles, path))
 
-    def begin_final(self):
+    def begin_confirmation(self):
         with self._lock:
             self._register()
-            finals = self._tables.finals
-            if any(o not in (None, self._owner) and self._is_alive(o) for o in finals.values()):
+            confirmations = self._tables.confirmations
+            if any(o not in (None, self._owner) and self._is_alive(o) for o in confirmations.values()):
                 return None
-            number = len(finals) + 1
-            finals[number] = self._owner
+            number = len(confirmations) + 1
+            confirmations[number] = self._owner
             return number
 
-    def end_final(self, number):
+    def end_confirmation(self, number):
         with self._lock:
-            self._tables.finals[number] = None
+            self._tables.confirmations[number] = None
 
     def add_repeat(self, repeat):
         self._set(repeats=(*self._tables.record.repeats, repeat))
@@ -264,4 +264,4 @@ class _Tables:
     record: StudyRecord
     rows: dict[int, _Row] = field(default_factory=dict)
     owners: dict[Owner, _Registration] = field(default_factory=dict)
-    finals: dict[int, Owner | None] = field(default_factory=dict)  # None: ended
+    confirmations: dict[int, Owner | None] = field(default_factory=dict)  # None: ended

@@ -58,5 +58,5 @@ VERDICT = Verdict(
     reason="it is faster",
     stop_reason="time",
     memory_limit_bytes=8 << 30,
-    comparisons=(Comparison(PLANNED, 1.125, 1.1, 1.15, rounds=4, found="win"),),
+    comparisons=(Comparison(PLANNED, 1.125, 1.1, 1.15, repetitions=4, found="win"),),
 )

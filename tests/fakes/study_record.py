@@ -173,18 +173,18 @@ def trials() -> tuple[Trial, ...]:
 
 
 def repeats() -> tuple[Repeat, ...]:
-    """Three rounds of the winner, interleaved with the baseline."""
-    rounds = ((158.0, 186.9), (158.9, 185.2), (157.1, 187.8))
+    """Three repetitions of the winner, interleaved with the baseline."""
+    repetitions = ((158.0, 186.9), (158.9, 185.2), (157.1, 187.8))
     return tuple(
         Repeat(configuration, number, measured(rate, batch, peak, seed=100 + 2 * number + at), ENVIRONMENT)
-        for number, rates in enumerate(rounds)
+        for number, rates in enumerate(repetitions)
         for at, (configuration, rate, batch, peak) in enumerate(
             ((BASELINE, rates[0], 16, 15.9), (WINNER, rates[1], 48, 22.1))
         )
     )
 
 
-def _figures_in_rounds(configuration: Configuration) -> Figures:
+def _figures_in_repetitions(configuration: Configuration) -> Figures:
     own = [one.outcome for one in repeats() if one.configuration == configuration]
     return summary_of([one.measurement for one in own if isinstance(one, Measured)])
 
@@ -196,9 +196,9 @@ def study_record(**changes: object) -> StudyRecord:
         speedup=1.183,
         speedup_low=1.166,
         speedup_high=1.195,
-        figures=_figures_in_rounds(WINNER),
-        baseline_figures=_figures_in_rounds(BASELINE),
-        rounds=3,
+        figures=_figures_in_repetitions(WINNER),
+        baseline_figures=_figures_in_repetitions(BASELINE),
+        repetitions=3,
         found="win",
     )
     record = StudyRecord(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 
 class FakeWatcher:
-    """``said`` holds the names of what happened; ``trials`` and ``rounds`` what was stored."""
+    """``said`` holds the names of what happened; ``trials`` and ``repetitions`` what was stored."""
 
     def __init__(self):
         self.said = []
         self.trials = []
-        self.rounds = []
+        self.repetitions = []
         self.proofs = []
         self.compiled_runs = []
         self.reason = ""
@@ -59,8 +59,8 @@ class FakeWatcher:
         self.said.append("no time")
         self.needed_s = needed_s
 
-    def repeated(self, configuration, round_number, outcome):
-        self.rounds.append((round_number, configuration))
+    def repeated(self, configuration, repetition_number, outcome):
+        self.repetitions.append((repetition_number, configuration))
 
     def proving(self, configuration):
         self.said.append("proof")

@@ -80,7 +80,7 @@ def test_options_are_those_of_the_command_line(told: Told, tmp_path: Path) -> No
         scratch=False,
         allow=["bf16", "fused-optimizer"],
         devices=[0, 1],
-        rounds=3,
+        repetitions=3,
         output=tmp_path / "bundle",
         seed=None,
     )
@@ -89,7 +89,7 @@ def test_options_are_those_of_the_command_line(told: Told, tmp_path: Path) -> No
     assert given["arguments"] == ["--epochs", "1"]
     assert (given["memory_limit_bytes"], given["batch_sizes"], given["time_budget_s"]) == (24 * 2**30, (8, 64), 90.0)
     assert (given["start_timeout_s"], given["target_memory_bytes"], given["max_slowdown"]) == (120.0, 2**30, 0.05)
-    assert (given["study"], given["storage"], given["finalist_rounds"]) == ("mine", "studies.db", 3)
+    assert (given["study"], given["storage"], given["finalist_repetitions"]) == ("mine", "studies.db", 3)
     assert (given["keep_global_batch"], given["scratch"], given["seed"]) == (True, False, StudySpec.seed)
     assert (given["choices"], given["devices"]) == (("bf16", "fused-optimizer"), (0, 1))
     assert given["output"] == tmp_path / "bundle"
@@ -212,9 +212,9 @@ def test_without_a_winner_there_is_a_result_too(told: Told) -> None:
 
 
 def test_progress_goes_to_standard_error_unless_nobody_wants_it(told: Told, capsys: pytest.CaptureFixture[str]) -> None:
-    told(errors="Study train\nround 1")
+    told(errors="Study train\nrepetition 1")
     autotune.tune("train.py")
-    assert capsys.readouterr() == ("", "Study train\nround 1\n")
+    assert capsys.readouterr() == ("", "Study train\nrepetition 1\n")
     autotune.tune("train.py", progress=False)
     assert capsys.readouterr() == ("", "")
 

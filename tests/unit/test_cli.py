@@ -337,7 +337,7 @@ def test_a_wrong_value_is_a_usage_error_that_names_the_option_and_the_next_step(
         (["nosuch"], "No such command 'nosuch'", "autotune --help"),
         (["run", "x.py", "--memory-limt", "9GiB"], "autotune run has no option --memory-limt", "mean --memory-limit?"),
         (["run", "x.py", "--epochs", "1"], "autotune run has no option --epochs", "stand behind --, as in -- --epochs"),
-        (["run", "x.py", "--rounds", "0"], "Invalid value for '--rounds'", "autotune run --help"),
+        (["run", "x.py", "--repetitions", "0"], "Invalid value for '--repetitions'", "autotune run --help"),
         (["show"], "Missing argument 'STUDY'", "autotune show --help"),
         (["launch", "x"], "Missing argument 'SCRIPT'", "autotune launch --help"),
         (["gate", "x"], "Missing argument 'SCRIPT'", "autotune gate --help"),

@@ -56,7 +56,10 @@ def test_what_an_interruption_does_stands_in_place_of_the_time_left():
         ({"forecast_ends_at_s": 890.0}, "1m40s left"),  # it was wrong
         ({"forecast_ends_at_s": 930.0, "stage": "Proof"}, "1m40s left"),
         ({"ends_at_s": 900.2}, "finishing what runs"),
-        ({"stage": "Finalists", "rounds_began_s": 800.0, "rounds_done": 10, "most_rounds": 14}, "40s left"),
+        (
+            {"stage": "Finalists", "repetitions_began_s": 800.0, "repetitions_done": 10, "most_repetitions": 14},
+            "40s left",
+        ),
     ],
 )
 def test_the_time_left_is_the_smaller_of_budget_and_forecast(changes, told):
@@ -139,7 +142,7 @@ class Pipe(io.StringIO):
 
 
 def a_study(console):
-    """Tell what a study does, from its discovery to its rounds."""
+    """Tell what a study does, from its discovery to its repetitions."""
     record = study_record()
     with Display(console, StudySpec(script="/x/train.py"), Interruption()) as display:
         display.discovering()

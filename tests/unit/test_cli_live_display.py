@@ -83,7 +83,7 @@ def test_what_cannot_win_is_not_the_best_so_far(display):
     assert "best so far" not in display.written()
 
 
-def test_what_a_round_rules_out_is_the_best_no_more_whatever_ruled_it_out(display):
+def test_what_a_repetition_rules_out_is_the_best_no_more_whatever_ruled_it_out(display):
     record = study_record()
     display.discovered(record.facts, record.baseline.outcome, LIMIT_BYTES)
     display.trial_ended(1, WINNER, measured(400.0, 48, LIMIT_BYTES // 2))
@@ -155,7 +155,7 @@ def test_the_moving_line_names_each_device(display):
     assert "\n" not in display.line()
 
 
-def test_a_resumed_search_says_what_is_done_already_and_goes_on_where_a_round_rules_the_best_out():
+def test_a_resumed_search_says_what_is_done_already_and_goes_on_where_a_repetition_rules_the_best_out():
     record = study_record()
     file = io.StringIO()
     shown = Display(Console(file=file, width=200), record.spec, Interruption(), known=record.trials)
@@ -163,7 +163,7 @@ def test_a_resumed_search_says_what_is_done_already_and_goes_on_where_a_round_ru
     shown.searching(SPACE)
     shown.searching_again()
     assert f"{len(record.trials)} trials are done already, the best 18" in file.getvalue()
-    assert "Search goes on, as a round ruled a finalist out" in file.getvalue()
+    assert "Search goes on, as a repetition ruled a finalist out" in file.getvalue()
 
 
 def test_a_loss_that_is_no_number_is_flagged_in_its_trials_line(display):
@@ -171,14 +171,14 @@ def test_a_loss_that_is_no_number_is_flagged_in_its_trials_line(display):
     assert "the loss is NaN or infinite" in display.written()
 
 
-def test_a_round_that_failed_says_of_what(display):
+def test_a_repetition_that_failed_says_of_what(display):
     display.repeated(WINNER, 2, OutOfMemory("out of memory in backward"))
-    assert display.written().startswith("round 3  out of memory in backward  ")
+    assert display.written().startswith("repetition 3  out of memory in backward  ")
 
 
-def test_time_that_is_too_short_for_rounds_is_told_with_what_they_take(display):
+def test_time_that_is_too_short_for_repetitions_is_told_with_what_they_take(display):
     display.no_time(150.4)
-    assert "rounds and proof take about 2m30s." in display.written()
+    assert "repetitions and proof take about 2m30s." in display.written()
 
 
 def test_a_proof_is_told_at_once_only_where_it_does_not_hold(display):

@@ -59,7 +59,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.fixture
 def gate(autotune, here, monkeypatch):
-    """``gate(found, *options)`` runs the gate; ``found`` is what its rounds come to, or a function in their place."""
+    """``gate(found, *options)`` runs the gate; ``found`` is what its repetitions come to, or a function."""
 
     def run(found, *options):
         made = found if callable(found) else lambda *_, **__: found
@@ -82,15 +82,23 @@ def edit_bundle(**changes):
     [
         (["--devices", "0,1"], "`autotune gate` runs on one device", "--devices 0"),
         (["--update-baseline"], "--update-baseline needs to know which file", "--baseline autotune-gate.json"),
-        (["--baseline", "b.json", "--update-baseline", "--rounds", "7"], "a baseline takes 8 rounds", "--rounds 8"),
-        (["--graphs-only", "--against", "script"], "--against script takes rounds", "leave one of the two out"),
+        (
+            ["--baseline", "b.json", "--update-baseline", "--repetitions", "7"],
+            "a baseline takes 8 repetitions",
+            "--repetitions 8",
+        ),
+        (["--graphs-only", "--against", "script"], "--against script takes repetitions", "leave one of the two out"),
         (
             ["--graphs-only", "--baseline", "b.json", "--update-baseline"],
-            "--update-baseline takes rounds",
+            "--update-baseline takes repetitions",
             "leave one of the two out",
         ),
-        (["--max-slowdown", "0.1%"], "--max-slowdown: rounds tell no loss below", "--max-slowdown 0.5%\n"),
-        (["--max-memory-growth", "0.1%"], "--max-memory-growth: rounds tell no loss", "--max-memory-growth 0.5%\n"),
+        (["--max-slowdown", "0.1%"], "--max-slowdown: repetitions tell no loss below", "--max-slowdown 0.5%\n"),
+        (
+            ["--max-memory-growth", "0.1%"],
+            "--max-memory-growth: repetitions tell no loss",
+            "--max-memory-growth 0.5%\n",
+        ),
         (["--junit", "no/such/j.xml"], "there is no folder for 'no/such/j.xml'", "mkdir -p no/such"),
         (["--junit=-no/j.xml"], "there is no folder for '-no/j.xml'", "mkdir -p ./-no"),
         (["--markdown", "bundle"], "'bundle' is a folder", "name a file in it"),
@@ -136,8 +144,8 @@ def test_a_gate_tells_each_run_its_answer_and_what_became_of_files(gate):
     code, output, errors = gate(held)
     assert (code, output) == (0, "All is well.\n")
     assert errors.splitlines()[:2] == [
-        "round  1  setting  400.0 samples/s, 900 MiB",
-        "round  1  script   KeyError: 'lr'",
+        "repetition  1  setting  400.0 samples/s, 900 MiB",
+        "repetition  1  script   KeyError: 'lr'",
     ]
     assert "and more" not in errors
     assert "/elsewhere/out: removed after each run" in errors
@@ -162,12 +170,12 @@ def test_by_graphs_alone_only_what_is_described_is_told(gate):
         (replace(PASSED, answer="regression"), ["--against", "before.py"], 3, ""),
         (replace(PASSED, answer="not_comparable"), [], 4, "A quieter machine may tell"),
         (
-            replace(PASSED, answer="not_comparable", rounds=0, differs=("torch 2.12 -> 2.13",)),
+            replace(PASSED, answer="not_comparable", repetitions=0, differs=("torch 2.12 -> 2.13",)),
             [],
             4,
             "Name another version of the script with --against PATH, or take a baseline here",
         ),
-        (replace(PASSED, answer="failed", rounds=0), [], 1, ""),
+        (replace(PASSED, answer="failed", repetitions=0), [], 1, ""),
         (None, [], 130, None),
     ],
 )
@@ -214,7 +222,7 @@ def test_a_gate_that_was_stopped_before_it_told_says_so(gate):
     assert "there is no answer" in errors
 
 
-def test_a_baseline_is_taken_by_enough_rounds_without_a_regression(gate, here):
+def test_a_baseline_is_taken_by_enough_repetitions_without_a_regression(gate, here):
     code, _, errors = gate(PASSED, "--baseline", "b.json", "--update-baseline")
     assert code == 0
     assert "Baseline written to b.json" in errors
@@ -223,7 +231,7 @@ def test_a_baseline_is_taken_by_enough_rounds_without_a_regression(gate, here):
     taken = Path("b.json").read_bytes()
     code, _, errors = gate(replace(PASSED, answer="regression"), "--baseline", "b.json", "--update-baseline")
     assert code == 3
-    assert "The baseline stays as it was: it takes 8 rounds without a regression." in errors
+    assert "The baseline stays as it was: it takes 8 repetitions without a regression." in errors
     assert Path("b.json").read_bytes() == taken
 
 

@@ -59,10 +59,10 @@ def in_force(autotune, command):
 
 
 def test_a_key_stands_for_every_command_that_has_the_option_and_a_table_for_one(project):
-    project('time-budget = "2m"\n[tool.autotune.gate]\nrounds = 12\n')
+    project('time-budget = "2m"\n[tool.autotune.gate]\nrepetitions = 12\n')
 
     assert settled("run") == {"--time-budget": "2m"}
-    assert settled("gate") == {"--time-budget": "2m", "--rounds": "12"}
+    assert settled("gate") == {"--time-budget": "2m", "--repetitions": "12"}
     assert settled("doctor") == {}
 
 
@@ -74,14 +74,14 @@ def test_a_table_wins_over_what_stands_for_all(project):
 
 def test_what_is_settled_is_read_as_if_it_were_typed_and_what_is_typed_wins(project):
     project(
-        'storage = "sqlite:////none/a.db"\nrounds = 5\nallow = ["a", "b"]\ndevices = [0, 1]\nkeep-global-batch = true\n'
+        'storage = "sqlite:////none/a.db"\nrepetitions = 5\nallow = ["a", "b"]\ndevices = [0, 1]\nkeep-global-batch = true\n'
     )
     command = load_command("run")
     values = project_settings(COMMANDS, load_command).of_command("run", command)
 
-    context = command.make_context("run", ["--rounds", "7", "train.py"], default_map=values)
+    context = command.make_context("run", ["--repetitions", "7", "train.py"], default_map=values)
 
-    assert context.params["finalist_rounds"] == 7
+    assert context.params["finalist_repetitions"] == 7
     assert context.params["choices"] == ("a", "b")
     assert context.params["devices"] == (0, 1)
     assert context.params["keep_global_batch"] is True
@@ -200,7 +200,7 @@ def test_a_file_that_cannot_be_read_is_refused(project, monkeypatch):
 
 @pytest.mark.parametrize(
     ("text", "cause"),
-    [('time-budget = "2x"', "--time-budget: not a time: '2x'"), ("rounds = 2", "'--rounds': ")],
+    [('time-budget = "2x"', "--time-budget: not a time: '2x'"), ("repetitions = 2", "'--repetitions': ")],
 )
 def test_a_wrong_value_tells_which_file_it_is_from(project, autotune, text, cause):
     project(f"[tool.autotune.gate]\n{text}\n")

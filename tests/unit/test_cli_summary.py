@@ -175,14 +175,15 @@ def test_what_is_left_to_confirm_is_told_with_the_time_that_it_takes():
     )
 
 
-def test_who_allowed_too_few_rounds_to_confirm_anything_is_told_to_allow_more():
+def test_who_allowed_too_few_repetitions_to_confirm_anything_is_told_to_allow_more():
     record = study_record()
     record = replace(record, verdict=replace(record.verdict, kind_of_answer="undecided", needed_s=95.0))
-    record = replace(record, spec=replace(record.spec, finalist_rounds=2))
+    record = replace(record, spec=replace(record.spec, finalist_repetitions=2))
     assert how_to_go_on(record, options.DEFAULT_STORAGE) == (
-        "Fewer than 3 rounds confirm nothing: give its `autotune run` command again with --study train-9f2c --rounds 14"
+        "Fewer than 3 repetitions confirm nothing: give its `autotune run` command again with --study train-9f2c "
+        "--repetitions 14"
     )
-    # Where the baseline does not fit, two rounds are all that is measured.
+    # Where the baseline does not fit, two repetitions are all that is measured.
     record = replace(record, verdict=replace(record.verdict, kind_of_answer="baseline_does_not_fit"))
     assert "autotune resume" in how_to_go_on(record, options.DEFAULT_STORAGE)
 
@@ -227,20 +228,22 @@ def test_a_winner_of_memory_is_told_with_the_bound_on_its_peak():
     won = replace(won, peak_ratio=0.8, peak_ratio_low=0.78, peak_ratio_high=0.82, found_fast="win")
     memory = replace(record, spec=replace(record.spec, objective=Objective("memory")))
     written = summary_of(replace(memory, verdict=replace(record.verdict, comparisons=(won,))))
-    assert "At most 0.820x the memory of your script, and at least 1.166x as fast, by 3 rounds in turns." in written
+    assert (
+        "At most 0.820x the memory of your script, and at least 1.166x as fast, by 3 repetitions in turns." in written
+    )
 
 
 def test_the_summary_says_a_reason_once():
     record = study_record()
     written = summary_of(record)
     assert written.count("1.18x the samples per second") == written.count("as fast as your script") == 1
-    assert "At least 1.166x as fast as your script, by 3 rounds in turns." in written
+    assert "At least 1.166x as fast as your script, by 3 repetitions in turns." in written
     assert "Finalist " not in written, "all of a single one is said already"
     twice = replace(record.verdict, comparisons=record.verdict.comparisons * 2)
     assert "Finalist " in summary_of(replace(record, verdict=twice))
     unsure = summary_of(replace(record, verdict=replace(record.verdict, kind_of_answer="undecided")))
     assert unsure.count("not confirmed") == 1
-    assert "It is 1.166x to 1.195x as fast as your script by 3 rounds in turns, which do not tell yet." in unsure
+    assert "It is 1.166x to 1.195x as fast as your script by 3 repetitions in turns, which do not tell yet." in unsure
     doubted = replace(record.verdict, remarks=("The machine was busy.",))
     assert "in turns. The machine was busy." in summary_of(replace(record, verdict=doubted))
 

@@ -54,10 +54,10 @@ def test_the_stack_survives_its_file(stack):
 # Figures
 
 
-def test_figures_come_from_the_finalists_rounds_where_there_are_any():
+def test_figures_come_from_the_finalists_repetitions_where_there_are_any():
     figures = figures_of(study_record(), WINNER)
     assert figures is not None
-    assert figures.rounds == 3
+    assert figures.repetitions == 3
     assert figures.samples_per_s_low < figures.samples_per_s < figures.samples_per_s_high
     assert figures.samples_per_s == pytest.approx(186.9, rel=0.005)
     assert figures.peaks.fit_bytes == pytest.approx(22.1 * GIB, rel=1e-6)
@@ -66,7 +66,7 @@ def test_figures_come_from_the_finalists_rounds_where_there_are_any():
 def test_figures_of_a_configuration_that_was_measured_once_are_its_trials():
     figures = figures_of(study_record(repeats=()), WINNER)
     assert figures is not None
-    assert figures.rounds == 1
+    assert figures.repetitions == 1
     assert figures.samples_per_s == pytest.approx(186.4, rel=0.005)
     assert figures.samples_per_s_low < figures.samples_per_s < figures.samples_per_s_high
 

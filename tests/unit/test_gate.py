@@ -23,7 +23,7 @@ from autotune.verdict.gate.baseline import (
     why_no_baseline,
     write_baseline,
 )
-from autotune.verdict.gate.comparison import Allowed, GateRound, judge_loss, weigh
+from autotune.verdict.gate.comparison import Allowed, GateRepetition, judge_loss, weigh
 from autotune.verdict.gate.decision import decide_gate
 from autotune.verdict.gate.graphs import decide_by_graphs
 from autotune.verdict.gate.rendering import render_junit, render_markdown
@@ -47,27 +47,27 @@ def came_to(rate, peak_mib=900, batch=16):
     return measured(rate, batch, int(peak_mib * MIB))
 
 
-def gate_of(rounds, reference="stored", differs=(), most_rounds=20, *, is_same=True, environment=ENVIRONMENT):
-    gauges = weigh(rounds, BASELINE, reference, Allowed(), most_rounds=most_rounds, is_over=True)
-    return decide_gate(rounds, gauges, reference, environment, differs, is_same=is_same)
+def gate_of(repetitions, reference="stored", differs=(), most_repetitions=20, *, is_same=True, environment=ENVIRONMENT):
+    gauges = weigh(repetitions, BASELINE, reference, Allowed(), most_repetitions=most_repetitions, is_over=True)
+    return decide_gate(repetitions, gauges, reference, environment, differs, is_same=is_same)
 
 
 def stored(*rates, peak_mib=900):
-    return [GateRound(came_to(rate, peak_mib)) for rate in rates]
+    return [GateRepetition(came_to(rate, peak_mib)) for rate in rates]
 
 
 # -- the test
 
 
-def found_of(seed, true_loss, *, is_paired, shared=0.0, rounds=20):
+def found_of(seed, true_loss, *, is_paired, shared=0.0, repetitions=20):
     """One simulated gate, at the noise of a process of 2.7 %."""
     chance = random.Random(f"{seed}, {true_loss}, {is_paired}")
     before = [] if is_paired else [chance.gauss(0, 0.027) for _ in range(14)]
     now = []
-    for number in range(rounds):
+    for number in range(repetitions):
         noise = chance.gauss(0, 0.027) - (chance.gauss(0, 0.027) if is_paired else 0.0)
         now.append(math.log1p(true_loss) + noise)
-        judged = judge_loss(now, before, allowed=0.05, most_rounds=rounds, is_over=number == rounds - 1)
+        judged = judge_loss(now, before, allowed=0.05, most_repetitions=repetitions, is_over=number == repetitions - 1)
         if judged.found != "open":
             break
     return judged.found
@@ -83,7 +83,7 @@ def test_noise_is_no_regression_and_what_is_allowed_at_most_is_found(is_paired):
 
 
 def test_a_single_measurement_of_before_is_enough_to_compare_with():
-    judged = judge_loss([0.2, 0.21, 0.19], [0.0], allowed=0.05, most_rounds=20, is_over=True)
+    judged = judge_loss([0.2, 0.21, 0.19], [0.0], allowed=0.05, most_repetitions=20, is_over=True)
     assert judged.found == "worse"
     assert judged.loss == pytest.approx(0.2)
     assert 0.02 < judged.error < 0.2
@@ -98,7 +98,7 @@ def test_what_is_as_it_was_passes():
     assert gate.sentences[0] == "No regression as measured before."
     assert gate.sentences[1].startswith("Speed 400.6 samples/s, 400.2 samples/s before; 1.001x, 0.9")
     assert gate.sentences[2].startswith("Peak 900 MiB, 900 MiB before; 1.000x, 0.9")
-    assert gate.sentences[3] == "Measured in 4 rounds."
+    assert gate.sentences[3] == "Measured in 4 repetitions."
     assert gate.reading == Reading((399.0, 401.0, 400.5, 402.0), (900 * MIB,) * 4)
 
 
@@ -121,7 +121,7 @@ def test_less_than_is_allowed_passes_though_it_is_shown():
 
 
 def test_a_gain_that_was_seen_side_by_side_is_an_improvement():
-    pairs = [GateRound(came_to(rate, 800), came_to(rate / 1.1)) for rate in (440.0, 441.0, 439.0)]
+    pairs = [GateRepetition(came_to(rate, 800), came_to(rate / 1.1)) for rate in (440.0, 441.0, 439.0)]
     gate = gate_of(pairs, "other")
     assert gate.answer == "improvement"
     beside = "beside the other version of the script"
@@ -165,12 +165,14 @@ def test_a_sitting_that_left_something_open_is_no_baseline():
     gate = gate_of(stored(380.0, 430.0, 400.0, 385.0, 425.0, 398.0, 380.0, 430.0))
     gauges = tuple(dataclasses.replace(one, found="open") if one.name == "speed" else one for one in gate.gauges)
     left_open = dataclasses.replace(gate, answer="pass", gauges=gauges)
-    assert why_no_baseline(left_open) == "these rounds leave speed open; more of them, or a quieter machine, may tell"
+    assert (
+        why_no_baseline(left_open) == "these repetitions leave speed open; more of them, or a quieter machine, may tell"
+    )
 
 
-def test_two_rounds_are_no_answer():
+def test_two_repetitions_are_no_answer():
     gate = gate_of(stored(400.0, 401.0))
-    assert (gate.answer, gate.sentences[0]) == ("not_comparable", "Not told: fewer than 3 rounds tell nothing.")
+    assert (gate.answer, gate.sentences[0]) == ("not_comparable", "Not told: fewer than 3 repetitions tell nothing.")
     assert gate.sentences[1] == "Speed 400.5 samples/s, 400.2 samples/s before; 5 % slower is allowed."
 
 
@@ -178,27 +180,28 @@ def test_on_a_busy_machine_what_was_measured_before_is_no_measure():
     def busy(outcome):
         return dataclasses.replace(outcome, measurement=dataclasses.replace(outcome.measurement, contended=True))
 
-    slow = [GateRound(busy(came_to(rate))) for rate in (250.0, 251.0, 249.0)]
+    slow = [GateRepetition(busy(came_to(rate))) for rate in (250.0, 251.0, 249.0)]
     gate = gate_of(slow)
     assert gate.answer == "not_comparable"
     assert "other programs kept the machine busy" in gate.sentences[0]
     on_cpu = dataclasses.replace(ENVIRONMENT, device_kind="cpu")
-    rounds = [GateRound(busy(came_to(rate, 1000))) for rate in (250.0, 251.0, 249.0)]
-    larger = gate_of(rounds, environment=on_cpu)
-    assert gate_of(rounds).answer == "not_comparable", "others may hold memory of a GPU"
+    repetitions = [GateRepetition(busy(came_to(rate, 1000))) for rate in (250.0, 251.0, 249.0)]
+    larger = gate_of(repetitions, environment=on_cpu)
+    assert gate_of(repetitions).answer == "not_comparable", "others may hold memory of a GPU"
     assert larger.sentences[0] == "Regression: 11.1 % more memory, as measured before."
     assert {gauge.name: gauge.found for gauge in larger.gauges} == {"speed": "open", "memory": "worse"}
     assert "Speeds are not compared: other programs" in larger.reason
     beside = [
-        GateRound(one.setting, busy(came_to(rate / 2, 600))) for one, rate in zip(slow, (250, 251, 249), strict=True)
+        GateRepetition(one.setting, busy(came_to(rate / 2, 600)))
+        for one, rate in zip(slow, (250, 251, 249), strict=True)
     ]
     assert gate_of(beside, "script").answer == "pass", "the script is slowed down alike"
 
 
 def test_beside_the_script_the_ratio_counts_on_any_machine():
-    rounds = [GateRound(came_to(rate * 2, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
-    assert gate_of(rounds, "script").answer == "pass"
-    slower = [GateRound(came_to(rate * 1.8, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
+    repetitions = [GateRepetition(came_to(rate * 2, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
+    assert gate_of(repetitions, "script").answer == "pass"
+    slower = [GateRepetition(came_to(rate * 1.8, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
     gate = gate_of(slower, "script")
     assert gate.answer == "regression"
     assert gate.sentences[1].startswith("Speed 1.800 of the script's, 2.001 of the script's before; 0.899x")
@@ -207,44 +210,44 @@ def test_beside_the_script_the_ratio_counts_on_any_machine():
 
 
 def test_beside_another_version_no_baseline_is_needed():
-    rounds = [GateRound(came_to(rate * 0.9), came_to(rate)) for rate in (800.0, 500.0, 650.0, 720.0)]
-    gauges = weigh(rounds, None, "other", Allowed(), most_rounds=20, is_over=True)
-    gate = decide_gate(rounds, gauges, "other", ENVIRONMENT, (), is_same=True)
+    repetitions = [GateRepetition(came_to(rate * 0.9), came_to(rate)) for rate in (800.0, 500.0, 650.0, 720.0)]
+    gauges = weigh(repetitions, None, "other", Allowed(), most_repetitions=20, is_over=True)
+    gate = decide_gate(repetitions, gauges, "other", ENVIRONMENT, (), is_same=True)
     assert gate.answer == "regression"
     assert gate.sentences[0].endswith("beside the other version of the script.")
     assert gate.script_reading is None
 
 
 def test_what_does_not_fit_any_more_is_a_regression_and_other_failures_are_none():
-    full = gate_of([GateRound(came_to(400.0)), GateRound(OutOfMemory("out of memory in the backward"))])
+    full = gate_of([GateRepetition(came_to(400.0)), GateRepetition(OutOfMemory("out of memory in the backward"))])
     assert full.answer == "regression"
     assert full.sentences[0] == "Regression: the setting does not fit any more: out of memory in the backward."
-    both = gate_of([GateRound(OutOfMemory("out of memory"), OutOfMemory("out of memory"))], "other")
+    both = gate_of([GateRepetition(OutOfMemory("out of memory"), OutOfMemory("out of memory"))], "other")
     assert both.answer == "failed", "it does not fit for what is not the script's doing"
-    assert gate_of([GateRound(OutOfMemory("out of memory"))], "script", is_same=False).answer == "failed"
-    broken = gate_of([GateRound(ScriptError("KeyError: 'lr'", advice="see the traceback"))])
+    assert gate_of([GateRepetition(OutOfMemory("out of memory"))], "script", is_same=False).answer == "failed"
+    broken = gate_of([GateRepetition(ScriptError("KeyError: 'lr'", advice="see the traceback"))])
     assert (broken.answer, broken.sentences) == (
         "failed",
         ("The setting could not be measured: KeyError: 'lr'.", "See the traceback."),
     )
-    other = gate_of([GateRound(came_to(400.0), Died("killed"))], "script")
+    other = gate_of([GateRepetition(came_to(400.0), Died("killed"))], "script")
     assert other.answer == "failed"
     assert other.sentences[0] == "The script as it stands could not be measured: killed."
 
 
 def test_without_samples_speeds_are_not_compared():
-    assert gate_of([GateRound(came_to(0.0))] * 3).answer == "failed"
+    assert gate_of([GateRepetition(came_to(0.0))] * 3).answer == "failed"
 
 
 @pytest.mark.parametrize("reference", ["stored", "other"])
 def test_the_figures_that_are_shown_have_the_ratio_that_was_judged(reference):
-    rounds = [GateRound(came_to(rate), came_to(400.0)) for rate in (300.0, 310.0, 390.0, 950.0)]
-    for gauge in gate_of(rounds, reference).gauges:
+    repetitions = [GateRepetition(came_to(rate), came_to(400.0)) for rate in (300.0, 310.0, 390.0, 950.0)]
+    for gauge in gate_of(repetitions, reference).gauges:
         assert gauge.now / gauge.before == pytest.approx(gauge.change)
 
 
 def test_without_a_peak_memory_is_not_said_to_be_as_it_was():
-    found = gate_of([GateRound(came_to(400.0, peak_mib=0))] * 3)
+    found = gate_of([GateRepetition(came_to(400.0, peak_mib=0))] * 3)
     assert (found.answer, found.sentences[0]) == (
         "failed",
         "The peak could not be measured, so memory can't be compared.",
@@ -272,8 +275,8 @@ def test_a_baseline_is_read_as_it_was_written(tmp_path):
         ({"version": GATE_VERSION + 1}, "is of a newer version"),
         ({"configuration": "another"}, "is of another setting"),
         ({"script": Reading((1.0,), (1,))}, "or not as many of both"),
-        ({"setting": Reading((), ()), "script": None}, "has rounds without figures"),
-        ({"setting": Reading((0.0,), (1,)), "script": None}, "has rounds without figures"),
+        ({"setting": Reading((), ()), "script": None}, "has repetitions without figures"),
+        ({"setting": Reading((0.0,), (1,)), "script": None}, "has repetitions without figures"),
     ],
 )
 def test_a_file_that_is_no_baseline_of_this_setting_is_refused(text, message, tmp_path):
@@ -316,18 +319,18 @@ def test_what_was_simulated_of_the_same_script_stays_in_a_new_baseline(changes, 
     ("rates", "why_not"),
     [
         ((400.0,) * 8, ""),
-        ((400.0,) * 7, "it takes 8 rounds without a regression"),
-        ((300.0,) * 8, "it takes 8 rounds without a regression"),
+        ((400.0,) * 7, "it takes 8 repetitions without a regression"),
+        ((300.0,) * 8, "it takes 8 repetitions without a regression"),
         ((500.0,) * 8, "this machine may only be faster today. `--against script`, or another version's path, tells"),
     ],
-    ids=["as before", "too few rounds", "worse", "better than on another day"],
+    ids=["as before", "too few repetitions", "worse", "better than on another day"],
 )
-def test_what_is_no_regression_by_enough_rounds_may_be_a_baseline(rates, why_not):
+def test_what_is_no_regression_by_enough_repetitions_may_be_a_baseline(rates, why_not):
     assert why_no_baseline(gate_of(stored(*rates))) == why_not
 
 
 def test_a_gain_that_was_seen_side_by_side_may_be_a_baseline():
-    assert why_no_baseline(gate_of([GateRound(came_to(440.0), came_to(400.0))] * 8, "other")) == ""
+    assert why_no_baseline(gate_of([GateRepetition(came_to(440.0), came_to(400.0))] * 8, "other")) == ""
 
 
 @pytest.mark.parametrize(
@@ -377,7 +380,7 @@ def by_graphs(*, lasting=0, step=0, allowed=0.03, reference="stored", stashes=()
 
 def test_what_has_grown_is_named_with_where_it_is():
     gate = by_graphs(lasting=10, step=90, stashes={"Block+": 85, "gelu+": 60})
-    assert (gate.answer, gate.rounds) == ("regression", 0)
+    assert (gate.answer, gate.repetitions) == ("regression", 0)
     assert gate.sentences == (
         "Regression: 10 % more memory than before.",
         (
@@ -439,9 +442,9 @@ def test_junit_counts_what_its_readers_count():
     cases = {case.get("name"): [child.tag for child in case] for case in suite}
     assert cases == {"speed": ["failure", "system-out"], "memory": ["system-out"]}
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
-    failed = ET.fromstring(render_junit(gate_of([GateRound(ScriptError("<KeyError>"))]), "a&b.py"))
+    failed = ET.fromstring(render_junit(gate_of([GateRepetition(ScriptError("<KeyError>"))]), "a&b.py"))
     assert [child.tag for child in failed[0][0]] == ["error", "system-out"]
-    full = gate_of([*stored(400.0, 401.0, 399.0), GateRound(OutOfMemory("out of memory"))])
+    full = gate_of([*stored(400.0, 401.0, 399.0), GateRepetition(OutOfMemory("out of memory"))])
     assert [
         case.get("name") for case in ET.fromstring(render_junit(full, "x.py"))[0] if case.find("failure") is not None
     ]
@@ -450,14 +453,14 @@ def test_junit_counts_what_its_readers_count():
 
 
 def test_markdown_holds_no_markup_of_others():
-    text = render_markdown(gate_of([GateRound(ScriptError("<img src=x> |a|"))]), "my_train*.py")
+    text = render_markdown(gate_of([GateRepetition(ScriptError("<img src=x> |a|"))]), "my_train*.py")
     assert "&#60;img src=x\\> &#124;a&#124;" in text
     assert "my\\_train\\*.py" in text
     table = render_markdown(gate_of(stored(360.0, 362.0, 358.0)), "train.py")
     assert "| speed | 400.2 samples/s | 360.0 samples/s | 0.899x |" in table
     assert table.startswith("### autotune gate: train.py: regression\n")
-    rounds = [GateRound(came_to(rate * 2, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
-    beside = render_markdown(gate_of(rounds, "script"), "train.py")
+    repetitions = [GateRepetition(came_to(rate * 2, 450), came_to(rate, 300)) for rate in (800.0, 900.0, 850.0, 820.0)]
+    beside = render_markdown(gate_of(repetitions, "script"), "train.py")
     assert "| memory | 1.500 of the script's | 1.500 of the script's | 1.000x |" in beside
 
 

@@ -171,13 +171,13 @@ def test_the_studies_are_listed_with_what_their_answers_come_to(filled):
 
 
 @pytest.mark.postgresql
-def test_of_several_finals_the_latest_with_most_rounds_counts(database):
+def test_of_several_confirmations_the_latest_with_most_repetitions_counts(database):
     store, reader = database
-    finals = [(1, 3, 180.0), (2, 4, 190.0), (3, 4, 185.0), (4, 2, 200.0)]
+    confirmations = [(1, 3, 180.0), (2, 4, 190.0), (3, 4, 185.0), (4, 2, 200.0)]
     repeats = [
-        Repeat(WINNER, number, measured(rate + number, 48, 20.0 + number, seed=number), final=final)
-        for final, rounds, rate in finals
-        for number in range(rounds)
+        Repeat(WINNER, number, measured(rate + number, 48, 20.0 + number, seed=number), confirmation=confirmation)
+        for confirmation, repetitions, rate in confirmations
+        for number in range(repetitions)
     ]
     record = fill(store, "s", study_record(repeats=tuple(repeats)))
     rate, peak = best(shown(reader, "s"))
@@ -187,7 +187,7 @@ def test_of_several_finals_the_latest_with_most_rounds_counts(database):
 
 
 @pytest.mark.postgresql
-def test_a_round_that_failed_is_no_figure(database):
+def test_a_repetition_that_failed_is_no_figure(database):
     store, reader = database
     record = study_record()
     lost = Repeat(WINNER, 3, record.trials[3].outcome)
@@ -196,7 +196,7 @@ def test_a_round_that_failed_is_no_figure(database):
 
 
 @pytest.mark.postgresql
-def test_without_rounds_the_first_trial_of_the_answer_counts(database):
+def test_without_repetitions_the_first_trial_of_the_answer_counts(database):
     store, reader = database
     record = study_record()
     (first,) = (trial for trial in record.trials if trial.configuration == WINNER)

@@ -237,13 +237,13 @@ def test_two_runs_at_once_on_one_node_have_a_gpu_each(cluster: RayCluster, tmp_p
 def test_a_study_that_waits_for_a_node_gets_it_between_two_trials_of_another(
     cluster: RayCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between rounds of a final it does not: these compare only on one node."""
+    """Between repetitions of a confirmation it does not: these compare only on one node."""
     monkeypatch.setattr(launch_ray, "_LEASE_S", 0.0)
     cluster.add(lonely=1)
     ran: list[str] = []
 
     def run(name: str, launcher: RayLauncher, *, is_trial: bool) -> None:
-        server = "" if is_trial else "round 2 of final 1"
+        server = "" if is_trial else "repetition 2 of confirmation 1"
         request = dataclasses.replace(request_for(), may_fork=True, server=server)
         launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
         ran.append(name)
@@ -260,12 +260,12 @@ def test_a_study_that_waits_for_a_node_gets_it_between_two_trials_of_another(
         run("a trial", one, is_trial=True)
         waiting = pool.submit(run, "the other's", other, is_trial=True)
         time.sleep(2)
-        run("a round", one, is_trial=False)
+        run("a repetition", one, is_trial=False)
         # The other gives the node back when it ends; until then this one waits.
         waiting.add_done_callback(lambda _: other.close())
         run("a later trial", one, is_trial=True)
 
-    assert ran == ["a trial", "a round", "the other's", "a later trial"]
+    assert ran == ["a trial", "a repetition", "the other's", "a later trial"]
 
 
 def test_a_node_that_has_just_gone_is_left_out(cluster: RayCluster, tmp_path: Path) -> None:

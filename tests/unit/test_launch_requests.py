@@ -13,7 +13,7 @@ from autotune.launch.requests import (
     discovery_request,
     fill_arguments,
     has_placeholder,
-    round_request,
+    repetition_request,
     trial_request,
     verify_request,
 )
@@ -157,11 +157,11 @@ def test_kernels_are_searched_in_what_is_exported_and_not_where_settings_are_com
     facts = study_record().facts
     assert facts is not None
     one = Configuration("inductor", batch_size=8)
-    assert trial_request(spec(), facts, [one], 10**9).kernel_search, "rounds of a final"
+    assert trial_request(spec(), facts, [one], 10**9).kernel_search, "repetitions of a confirmation"
     assert not discovery_request(spec()).kernel_search, "trials are compared with it"
     assert not description_request(spec(), facts, 4, ends_at=None).kernel_search
     assert not trial_request(spec(), facts, [one], 10**9, kernel_search=False).kernel_search
-    assert round_request(spec(), one, batch_control=facts.batch_control, accumulation_control=None).kernel_search
+    assert repetition_request(spec(), one, batch_control=facts.batch_control, accumulation_control=None).kernel_search
     for as_exported in (False, True):
         rules = Verifying(as_exported=as_exported)
         request = verify_request(spec(), one, rules, batch_control=facts.batch_control, limit_bytes=None)

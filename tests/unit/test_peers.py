@@ -51,14 +51,14 @@ EQUAL = (GroupDifference("losses", 3), GroupDifference("gradients", 4), GroupDif
 class Machine:
     """A measurer on which a setting's rate and peak are formulas; ``of`` is (rate, fixed MiB, MiB a sample) by what."""
 
-    def __init__(self, *, slower_in_round=1.0, interrupted_after=None, finds=None, **of):
+    def __init__(self, *, slower_in_repetition=1.0, interrupted_after=None, finds=None, **of):
         self.of = {NOTHING: (100.0, 200, 40), "checkpoint:1": (80.0, 200, 10)} | of
         self.measured = []
         self.checked = []
         self.asked = []
         self._interrupted_after = interrupted_after
         self._finds = finds or {}
-        self._slower = slower_in_round
+        self._slower = slower_in_repetition
 
     def measure(self, setting, limit_bytes):
         if len(self.measured) == self._interrupted_after:
@@ -90,14 +90,14 @@ class Machine:
         return Found(peer, max(fitting, default=None)), "1.2"
 
 
-def sitting(path, machine, *names, record=RECORD, rounds=2, ends_at=float("inf")):
+def sitting(path, machine, *names, record=RECORD, repetitions=2, ends_at=float("inf")):
     asked = [PEERS[name] for name in (REFERENCE, *names)]
     return Sitting(
         record,
         path / "toy.json",
         asked,
         machine,
-        rounds=rounds,
+        repetitions=repetitions,
         interruption=Interruption(),
         ends_at=ends_at,
         told=lambda what: None,
@@ -143,7 +143,7 @@ def test_where_peaks_say_that_twice_the_batch_is_too_much_it_is_not_looked_at():
     assert 32 not in order
 
 
-def test_the_best_batch_is_the_fastest_one_and_rounds_may_show_that_the_largest_is():
+def test_the_best_batch_is_the_fastest_one_and_repetitions_may_show_that_the_largest_is():
     tried = {8: measured(100.0, 8, 300 * MIB), 16: measured(120.0, 16, 500 * MIB), 32: measured(90.0, 32, 900 * MIB)}
     assert batches.best(tried | {36: OutOfMemory("too much")}, SIZES) == Chosen(16, or_else=32)
 
@@ -167,13 +167,13 @@ def test_a_sitting_looks_at_batches_then_at_gradients_then_measures_in_turns(tmp
     done = sitting(tmp_path, machine, "checkpoint all", "by hand")
     assert done.go_on()
     purposes = [run.purpose for run in done.record.runs]
-    assert purposes == sorted(purposes, key=["own", "probe", "round"].index)
+    assert purposes == sorted(purposes, key=["own", "probe", "repetition"].index)
     assert machine.measured[0] == (Setting(NOTHING, 0), None)
     assert {limit for _, limit in machine.measured[1:]} == {LIMIT}
     assert machine.checked == [(NOTHING, 8), ("checkpoint:1", 8)]
-    rounds = [[run.setting for run in done.record.runs if run.round == number] for number in range(2)]
+    repetitions = [[run.setting for run in done.record.runs if run.repetition == number] for number in range(2)]
     # Those who come to one setting share its runs.
-    assert [sorted(map(str, one)) for one in rounds] == [["checkpoint:1 at batch 64", "nothing at batch 20"]] * 2
+    assert [sorted(map(str, one)) for one in repetitions] == [["checkpoint:1 at batch 64", "nothing at batch 20"]] * 2
 
 
 def test_each_thing_is_stored_as_it_ends_and_the_next_sitting_goes_on_from_there(tmp_path):
@@ -189,23 +189,23 @@ def test_each_thing_is_stored_as_it_ends_and_the_next_sitting_goes_on_from_there
         assert len(one.record.runs) == after
         if is_done:
             break
-    # But for the reference, which is measured again beside what is measured of a round in a later sitting.
+    # But for the reference, which is measured again beside what is measured of a repetition in a later sitting.
     reference = Setting(NOTHING, 20)
     assert [one for one, _ in seen if one != reference] == [one for one, _ in whole.measured if one != reference]
-    assert {row.peer: row.rounds for row in rows_of(one.record)}["checkpoint all"] == 2
+    assert {row.peer: row.repetitions for row in rows_of(one.record)}["checkpoint all"] == 2
 
 
-def test_what_goes_on_with_a_round_is_held_against_a_reference_of_its_own_sitting(tmp_path):
-    settled = sitting(tmp_path, Machine(), "checkpoint all", rounds=0)
+def test_what_goes_on_with_a_repetition_is_held_against_a_reference_of_its_own_sitting(tmp_path):
+    settled = sitting(tmp_path, Machine(), "checkpoint all", repetitions=0)
     settled.go_on()
     reference, other = Setting(NOTHING, 20), Setting("checkpoint:1", 64)
     before = [
-        Run("round", reference, measured(200.0, 20, 900 * MIB), 1.0, "before", 0),
-        Run("round", Setting("compile", 8), measured(1.0, 8, 900 * MIB), 1.0, "before", 0),
+        Run("repetition", reference, measured(200.0, 20, 900 * MIB), 1.0, "before", 0),
+        Run("repetition", Setting("compile", 8), measured(1.0, 8, 900 * MIB), 1.0, "before", 0),
     ]
     cut = dataclasses.replace(settled.record, runs=(*settled.record.runs, *before))
     later = Machine()
-    one = sitting(tmp_path, later, "checkpoint all", record=cut, rounds=1)
+    one = sitting(tmp_path, later, "checkpoint all", record=cut, repetitions=1)
     assert one.go_on()
     assert [setting for setting, _ in later.measured] == [reference, other]
     (row,) = [row for row in rows_of(one.record) if row.peer == "checkpoint all"]
@@ -247,7 +247,7 @@ def test_a_librarys_finder_gets_what_was_measured_and_is_asked_once(tmp_path):
 
 
 def test_a_finder_that_is_cut_short_keeps_what_it_looked_at_and_is_asked_anew(tmp_path):
-    settled = sitting(tmp_path, Machine(), rounds=0)
+    settled = sitting(tmp_path, Machine(), repetitions=0)
     settled.go_on()
     machine = Machine(finds={"accelerate": (19, 17)}, interrupted_after=1)
     one = sitting(tmp_path, machine, "accelerate", record=settled.record)
@@ -263,7 +263,7 @@ def test_peers_that_cannot_be_had_say_why_and_measure_nothing(tmp_path):
     machine = Machine(
         transformers=ScriptError("NotApplicableError: Toy is no model of transformers", traceback="/home/somebody")
     )
-    one = sitting(tmp_path, machine, "deepspeed autotuner", "transformers", rounds=1)
+    one = sitting(tmp_path, machine, "deepspeed autotuner", "transformers", repetitions=1)
     assert one.go_on()
     rows = {row.peer: row for row in rows_of(one.record)}
     assert rows["deepspeed autotuner"].why_not == "deepspeed is not installed"
@@ -338,11 +338,11 @@ def test_gradients_are_equal_or_rounded_or_others_or_not_comparable(differences,
     assert Check("compile", differences, reason).answer == answer
 
 
-def test_the_table_holds_each_round_against_its_own_reference():
+def test_the_table_holds_each_repetition_against_its_own_reference():
     reference, other = Setting(NOTHING, 8), Setting("checkpoint:1", 16)
 
     def run(setting, rate, number):
-        return Run("round", setting, measured(rate, setting.batch_size, 500 * MIB), 1.0, "one", number)
+        return Run("repetition", setting, measured(rate, setting.batch_size, 500 * MIB), 1.0, "one", number)
 
     probes = (
         Run("own", Setting(NOTHING, 0), measured(100.0, 8, 500 * MIB), 1.0, "one"),
@@ -364,7 +364,7 @@ def test_the_table_holds_each_round_against_its_own_reference():
     assert (best.ratio, best.gradients) == (pytest.approx(1.0), "the script")
     assert checkpointed.ratio == pytest.approx(2**0.5)
     assert checkpointed.ratio_between == (1.0, 2.0)
-    assert (checkpointed.samples_per_s, checkpointed.rounds, checkpointed.gradients) == (125.0, 2, "equal bits")
+    assert (checkpointed.samples_per_s, checkpointed.repetitions, checkpointed.gradients) == (125.0, 2, "equal bits")
     text, page = as_text(record), as_markdown(record)
     assert "Not told apart from the script's best batch without recompute: checkpoint all, 1.414x (1.000 to 2.0" in text
     assert "| checkpoint all | 16 | 125 | 50-200 | 1.414x | 1.000-2.000 | 2 | 500 MiB | equal bits |" in page
@@ -447,7 +447,7 @@ def test_a_script_whose_first_steps_fail_or_differ_is_compared_with_nobody(tmp_p
     unlike = FakeLauncher(lambda _: measured(100.0, 8, 300 * MIB), is_exact=lambda _: False)
     check = runs(tmp_path, unlike).check(NOTHING, 8)
     assert (check.answer, check.reason) == ("not comparable", "two runs of the script differ themselves")
-    one = sitting(tmp_path, Machine(), "checkpoint all", rounds=0)
+    one = sitting(tmp_path, Machine(), "checkpoint all", repetitions=0)
     one._measurer.check = lambda what, batch_size: check
     assert one.go_on()
     assert [each.reason for each in one.record.checks] == ["two runs of the script differ themselves"] * 2
@@ -460,7 +460,7 @@ def test_a_bundle_is_measured_as_launch_applies_it(tmp_path):
     assert (found.batch_size, found.reason) == (bundle.configuration.batch_size, str(bundle.configuration))
     launcher, variables = FakeLauncher(lambda one: measured(100.0, one.batch_size or 8, 300 * MIB)), []
     measurer = runs(tmp_path, launcher, bundle=bundle, variables=variables)
-    one = sitting(tmp_path, measurer, "autotune", record=record, rounds=1)
+    one = sitting(tmp_path, measurer, "autotune", record=record, repetitions=1)
     assert one.go_on()
     request = next(run.request for run in launcher.runs if run.request.configurations[0].engine != "eager")
     ours = [run.request for run in launcher.runs if run.request.configurations == (bundle.configuration,)]
@@ -470,7 +470,7 @@ def test_a_bundle_is_measured_as_launch_applies_it(tmp_path):
     # Its first steps are compared at the script's own batch.
     assert (request.mode, request.configurations[0].batch_size) == ("verify", 8)
     assert bundle.environment in variables
-    assert {row.peer: row.rounds for row in rows_of(one.record)}["autotune"] == 1
+    assert {row.peer: row.repetitions for row in rows_of(one.record)}["autotune"] == 1
     another = dataclasses.replace(bundle, plans=())
     assert with_bundle(one.record, another).found[0].what != found.what
 
@@ -499,9 +499,9 @@ def test_the_scripts_arguments_follow_after_two_dashes():
     assert (options.peer, options.budget, options.script_arguments) == (["compile"], 540.0, ["--steps", "3", "--", "x"])
 
 
-def test_whoever_found_it_the_best_batch_without_recompute_in_the_rounds_is_what_others_are_held_against(tmp_path):
+def test_whoever_found_it_the_best_batch_without_recompute_in_the_repetitions_is_what_others_are_held_against(tmp_path):
     machine = Machine(finds={"accelerate": (23, 19)})
-    settled = sitting(tmp_path, machine, "accelerate", rounds=0)
+    settled = sitting(tmp_path, machine, "accelerate", repetitions=0)
     assert settled.go_on()
     rates = {20: 100.0, 19: 150.0}
 
@@ -523,24 +523,24 @@ def test_whoever_found_it_the_best_batch_without_recompute_in_the_rounds_is_what
 
 def test_a_peer_is_told_by_the_better_of_its_two_batches(tmp_path):
     machine = Machine()
-    settled = sitting(tmp_path, machine, "checkpoint all", rounds=0)
+    settled = sitting(tmp_path, machine, "checkpoint all", repetitions=0)
     settled.go_on()
     fastest = Run("probe", Setting("checkpoint:1", 16), measured(500.0, 16, 360 * MIB), 1.0, "quiet")
     lucky = dataclasses.replace(settled.record, runs=(*settled.record.runs, fastest))
     one = sitting(tmp_path, machine, "checkpoint all", record=lucky)
     assert one.go_on()
-    assert {run.setting.batch_size for run in one.record.runs if run.round == 0} == {20, 16, 64}
+    assert {run.setting.batch_size for run in one.record.runs if run.repetition == 0} == {20, 16, 64}
     checkpointed = rows_of(one.record)[1]
     assert (checkpointed.batch_size, checkpointed.ratio) == (64, pytest.approx(80 * 64 / 68 / (100 * 20 / 24)))
     machine.of["checkpoint:1"] = Died("killed by SIGSEGV")
-    failing = sitting(tmp_path, machine, "checkpoint all", record=one.record, rounds=3)
+    failing = sitting(tmp_path, machine, "checkpoint all", record=one.record, repetitions=3)
     assert failing.go_on()
-    assert rows_of(failing.record)[1].why_not == "in 1 of 3 rounds killed by SIGSEGV"
+    assert rows_of(failing.record)[1].why_not == "in 1 of 3 repetitions killed by SIGSEGV"
 
 
 def test_what_failed_for_another_reason_than_memory_can_be_tried_again(tmp_path):
     machine = Machine(**{"checkpoint:2": Died("killed by SIGKILL")})
-    one = sitting(tmp_path, machine, "checkpoint every 2nd", "checkpoint all", rounds=0)
+    one = sitting(tmp_path, machine, "checkpoint every 2nd", "checkpoint all", repetitions=0)
     assert one.go_on()
     again = one.record.without_failures()
     assert again.probes("checkpoint:2") == {}

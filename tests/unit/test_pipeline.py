@@ -272,7 +272,7 @@ def test_what_was_kept_of_another_configuration_is_not_taken_for_a_trial_s(tmp_p
     trials.keep_unstored(tmp_path / "gone", 3, Configuration("aot"), ScriptError("it failed"), None)
 
 
-def test_a_run_is_told_the_rate_below_which_nothing_can_win_and_finals_are_measured_in_full(tmp_path):
+def test_a_run_is_told_the_rate_below_which_nothing_can_win_and_confirmations_are_measured_in_full(tmp_path):
     session = Session(tmp_path, changes={"plans_first": TOGETHER})
     record = session.tune()
     speeds = {trial.configuration: trial.measured.samples_per_s for trial in record.trials if trial.measured}
@@ -282,9 +282,9 @@ def test_a_run_is_told_the_rate_below_which_nothing_can_win_and_finals_are_measu
     assert searching[0].measuring.rate_to_beat == pytest.approx(0.9 * fastest)
     best = max(speeds.values())
     assert all(request.measuring.rate_to_beat <= best for request in searching)
-    finals = measuring[len(searching) :]
-    assert finals
-    assert all(request.measuring == session.spec.measuring for request in finals)
+    confirmations = measuring[len(searching) :]
+    assert confirmations
+    assert all(request.measuring == session.spec.measuring for request in confirmations)
 
 
 def test_facts_are_stored_after_the_baseline_so_that_they_are_never_there_without_it(tmp_path, monkeypatch):
@@ -344,7 +344,7 @@ def test_two_devices_work_at_the_same_time_and_never_on_the_same_configuration(t
     assert len(searched) == len(set(searched))
     assert {run.device for run in session.launcher.runs} == {0, 1}
     finalists = session.launcher.runs[-len(record.repeats) :]
-    assert {run.device for run in finalists} == {0}, "rounds on several devices compare devices"
+    assert {run.device for run in finalists} == {0}, "repetitions on several devices compare devices"
 
 
 def test_a_device_that_fails_ends_the_others_too_and_what_they_measured_is_kept(tmp_path):
@@ -652,7 +652,7 @@ def test_a_script_that_is_gone_is_refused(tmp_path):
 
 
 def test_logs_of_a_deleted_study_of_the_same_name_are_left_alone(tmp_path):
-    for name in ("discovery", "trial-0001", "round-1"):
+    for name in ("discovery", "trial-0001", "repetition-1"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "stderr.log").touch()
     record = Session(tmp_path).tune()

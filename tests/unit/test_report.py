@@ -230,7 +230,7 @@ def test_the_sentences_of_a_winner():
     made = build_report(study_record(), bundle="my bundle")
     assert verdict_sentence(made).startswith("Batch 48 with Block+:1:4")
     assert made.launch.command == "autotune launch 'my bundle' train.py -- --data 'my books' --epochs=3"
-    assert format_figures(made.winner) == ("187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB")
+    assert format_figures(made.winner) == ("187.2 samples/s (185.4 to 187.7, 3 repetitions) at a peak of 22.1 GiB")
     assert batch_sentences(made) == (
         "The global batch changes from 16 to 48 samples per optimizer step.",
         "No whole number of micro-batches of 48 keeps the global batch, so look at the learning rate.",
@@ -305,7 +305,7 @@ def test_a_study_under_way_names_what_is_ahead_of_the_script():
 
 def test_a_repeated_winner_counts_for_its_verdict():
     made = build_report(study_record())
-    assert made.winner.rounds == made.baseline.rounds == 3
+    assert made.winner.repetitions == made.baseline.repetitions == 3
     assert made.winner.text == str(WINNER)
 
 
@@ -357,7 +357,7 @@ def test_what_nothing_confirmed_is_the_best_so_far_and_no_winner():
         assert not any(other in text for text in texts)
 
 
-def test_an_answer_is_confirmed_by_rounds_and_a_proof_or_is_the_script_itself():
+def test_an_answer_is_confirmed_by_repetitions_and_a_proof_or_is_the_script_itself():
     def is_confirmed(*, repeats=None, **changes):
         record = study_record()
         verdict = dataclasses.replace(record.verdict, **changes)
@@ -465,7 +465,7 @@ def study_of_model(**proven):
     )
 
 
-def test_a_converted_model_is_said_to_be_so_far_off_and_not_to_round_otherwise():
+def test_a_converted_model_is_said_to_be_so_far_off_and_not_to_repetition_otherwise():
     off = GroupDifference("outputs", 3, 3, name="logits", step=2, absolute=0.1, relative=0.0086)
     made = study_of_model(answer="close", statement="", steps=3, to_script=(off,))
     assert headline(made).endswith("and outputs within 0.86 % of the model's own at that batch size.")
@@ -510,29 +510,30 @@ def test_the_first_line_speaks_of_memory_where_that_was_asked_for():
 
 def test_what_an_answer_rests_on_is_told_with_its_noise():
     assert trust_sentences(build_report(study_record())) == (
-        "measured in 3 rounds in turns with your script",
-        "your script's rounds lie within 1.17 %",
-        "other programs were busy in none of 6 runs of the rounds",
+        "measured in 3 repetitions in turns with your script",
+        "your script's repetitions lie within 1.17 %",
+        "other programs were busy in none of 6 runs of the repetitions",
     )
     once = trust_sentences(build_report(study_record(repeats=())))
     assert (once[0], once[-1]) == ("measured once", "other programs were busy in none of 13 trials")
     assert trust_sentences(build_report(unfinished())) == ()
     alone = tuple(one for one in study_record().repeats if one.configuration == WINNER)
-    assert trust_sentences(build_report(study_record(repeats=alone)))[0] == "measured in 3 rounds"
+    assert trust_sentences(build_report(study_record(repeats=alone)))[0] == "measured in 3 repetitions"
     record = study_record()
     first = record.repeats[0]
     busy = dataclasses.replace(first.outcome.measurement, contended=True)
     repeats = (dataclasses.replace(first, outcome=Measured(busy)), *record.repeats[1:])
     said = trust_sentences(build_report(dataclasses.replace(record, repeats=repeats)))
-    assert said[-1] == "other programs were busy in 1 of 6 runs of the rounds"
+    assert said[-1] == "other programs were busy in 1 of 6 runs of the repetitions"
 
 
-def test_the_scripts_figures_are_of_the_final_that_the_answer_was_measured_in():
+def test_the_scripts_figures_are_of_the_confirmation_that_the_answer_was_measured_in():
     record = study_record()
-    # A later final of the script and another setting, on a machine that has become twice as fast, and of more rounds.
+    # A later confirmation of the script and another setting, on a machine that has become twice as fast, and of more
+    # repetitions.
     others = [one for one in record.repeats if one.configuration != WINNER]
     later = tuple(
-        dataclasses.replace(one, final=2, round=number, outcome=twice_as_fast(one.outcome))
+        dataclasses.replace(one, confirmation=2, repetition=number, outcome=twice_as_fast(one.outcome))
         for number, one in enumerate(others + others)
     )
     both = dataclasses.replace(record, repeats=(*record.repeats, *later))
@@ -583,7 +584,7 @@ def test_what_is_not_confirmed_says_first_that_the_script_does_not_fit():
     assert badge_words(made) == ("gradients not compared yet", False)
 
 
-def test_without_a_final_the_first_line_compares_with_nothing_and_says_nothing_of_what_fits():
+def test_without_a_confirmation_the_first_line_compares_with_nothing_and_says_nothing_of_what_fits():
     record = study_record(repeats=())
     record = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, comparisons=()))
     said = headline(build_report(record))

@@ -35,24 +35,24 @@ def test_nothing_is_drawn_before_a_trial_has_ended():
     assert draw_chart(build_report(unfinished())) is None
 
 
-def test_script_and_answer_are_drawn_by_their_rounds_as_the_figures_above_are():
+def test_script_and_answer_are_drawn_by_their_repetitions_as_the_figures_above_are():
     report = build_report(study_record())
     chart = draw_chart(report)
     (winner,), (baseline,) = of_kind(chart, "winner"), of_kind(chart, "baseline")
-    assert "187.2 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB" in winner.title
-    assert "your script as it is: 158.1 samples/s (157.0 to 158.8, 3 rounds)" in baseline.title
+    assert "187.2 samples/s (185.4 to 187.7, 3 repetitions) at a peak of 22.1 GiB" in winner.title
+    assert "your script as it is: 158.1 samples/s (157.0 to 158.8, 3 repetitions)" in baseline.title
     assert (winner.label, baseline.label) == ("winner", "your script")
     assert report.points[11].samples_per_s != report.winner.samples_per_s, "its trial came to something else"
 
 
-def test_another_finalist_is_drawn_by_its_rounds_too():
+def test_another_finalist_is_drawn_by_its_repetitions_too():
     record = study_record()
     (first,) = record.verdict.comparisons
     figures = dataclasses.replace(first.figures, samples_per_s=150.0)
     other = dataclasses.replace(first, configuration=record.trials[10].configuration, figures=figures)
     verdict = dataclasses.replace(record.verdict, comparisons=(first, other))
     (mark,) = of_kind(draw_chart(build_report(dataclasses.replace(record, verdict=verdict))), "finalist")
-    assert "150.0 samples/s (185.4 to 187.7, 3 rounds) at a peak of 22.1 GiB" in mark.title
+    assert "150.0 samples/s (185.4 to 187.7, 3 repetitions) at a peak of 22.1 GiB" in mark.title
 
 
 def test_what_nothing_confirmed_is_no_winner_in_the_chart():
@@ -111,7 +111,7 @@ def test_the_front_goes_up_in_steps_from_left_to_right():
     ("low", "high", "expected"),
     [(0, 10, [0, 2, 4, 6, 8, 10]), (117, 194, [120, 140, 160, 180]), (0.001, 0.0035, [0.001, 0.0015, 0.002])],
 )
-def test_ticks_are_round_numbers(low, high, expected):
+def test_ticks_are_repetition_numbers(low, high, expected):
     assert round_ticks(low, high, 6)[: len(expected)] == pytest.approx(expected)
 
 

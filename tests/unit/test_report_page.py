@@ -127,8 +127,8 @@ def test_verdict_figures_and_tables_need_no_javascript():
     text = " ".join(Page(render_html(build_report(study_record(), bundle="autotune-train"))).text.split())
     for words in (
         "Batch 48 with Block+:1:4 and gelu+:1:-1 gives 1.18x as many samples per second as your baseline.",
-        "187.2 samples/s (185.4 to 187.7, 3 rounds)",
-        "158.1 samples/s (157.0 to 158.8, 3 rounds)",
+        "187.2 samples/s (185.4 to 187.7, 3 repetitions)",
+        "158.1 samples/s (157.0 to 158.8, 3 repetitions)",
         "autotune launch autotune-train train.py -- --data 'my books' --epochs=3",
         "4*batch*heads*seq**2",
         "timed out: no training step within 120 s",

@@ -11,7 +11,7 @@ from autotune.records.outcome import Died, HostOutOfMemory, OutOfMemory, ScriptE
 from autotune.records.study import Objective, Repeat, StudySpec
 from autotune.search.candidates import Observation
 from autotune.search.cost.context import SearchContext
-from autotune.search.knowledge import Knowledge, with_rounds
+from autotune.search.knowledge import Knowledge, with_repetitions
 from autotune.search.score import score
 from autotune.search.space import build_space
 from autotune.verdict.aim import Aim
@@ -59,13 +59,13 @@ def test_sizes_between_the_usual_ones_are_looked_at_beside_the_best_only():
     assert looked_at(Knowledge(CONTEXT, [])) == []
 
 
-def test_what_rounds_show_counts_for_the_trial():
+def test_what_repetitions_show_counts_for_the_trial():
     trial = seen(1, at(24))
 
     def after(*outcomes):
         repeats = [Repeat(at(24), n, outcome, FACTS.environment, "", 1) for n, outcome in enumerate(outcomes)]
         repeats.append(Repeat(at(12), 0, OutOfMemory("another"), FACTS.environment, "", 1))
-        return with_rounds(trial, repeats, aim, baseline_is_finite=True)
+        return with_repetitions(trial, repeats, aim, baseline_is_finite=True)
 
     aim = CONTEXT.aim
     peak = trial.peak_bytes
@@ -80,12 +80,12 @@ def test_what_rounds_show_counts_for_the_trial():
     assert after(Died("segmentation fault")) == after(measured(300.0, 24, peak, nonfinite_loss=True)) == fails
 
 
-def test_a_round_that_failed_by_other_than_memory_rules_out_nothing_that_needs_more():
+def test_a_repetition_that_failed_by_other_than_memory_rules_out_nothing_that_needs_more():
     trial = seen(1, at(12))
 
     def after(outcome):
         repeats = [Repeat(at(12), 0, outcome, FACTS.environment, "", 1)]
-        observed = with_rounds(trial, repeats, CONTEXT.aim, baseline_is_finite=True)
+        observed = with_repetitions(trial, repeats, CONTEXT.aim, baseline_is_finite=True)
         return Knowledge(CONTEXT, [seen(0, SPACE.baseline), observed])
 
     died = after(Died("segmentation fault"))
@@ -101,7 +101,7 @@ def test_a_round_that_failed_by_other_than_memory_rules_out_nothing_that_needs_m
 def test_the_baseline_stays_what_others_are_held_against():
     baseline = replace(seen(0, SPACE.baseline), origin="baseline")
     repeats = [Repeat(SPACE.baseline, 0, OutOfMemory("out of memory"), FACTS.environment, "", 1)]
-    assert with_rounds(baseline, repeats, CONTEXT.aim, baseline_is_finite=True) == baseline
+    assert with_repetitions(baseline, repeats, CONTEXT.aim, baseline_is_finite=True) == baseline
 
 
 def test_what_was_tried_is_not_open():

@@ -17,7 +17,7 @@ from autotune.search.score import score
 from autotune.verdict.aim import Aim
 from autotune.verdict.decision import decide
 from autotune.verdict.finalists import finalists
-from autotune.verdict.rounds import next_round
+from autotune.verdict.repetitions import next_repetition
 from tests.fakes.landscape import MIB, Landscape, measured, random_landscape
 from tests.fakes.replay import Replay
 
@@ -43,8 +43,10 @@ def trained(rate, peak_mib):
     return measured(rate, 16, round(peak_mib * MIB))
 
 
-def rounds(configuration, *figures, final=1):
-    return tuple(Repeat(configuration, number, trained(*one), final=final) for number, one in enumerate(figures))
+def repetitions(configuration, *figures, confirmation=1):
+    return tuple(
+        Repeat(configuration, number, trained(*one), confirmation=confirmation) for number, one in enumerate(figures)
+    )
 
 
 def verdict(tried, repeats=(), objective=LESS):
@@ -53,7 +55,7 @@ def verdict(tried, repeats=(), objective=LESS):
 
 
 TRIED = trials((BASELINE, (340.0, 800)), (GELU, (339.0, 640)), (LAYERS, (332.0, 520)), (SMALL, (300.0, 300)))
-OWN = rounds(BASELINE, (340.0, 800), (339.0, 801), (341.0, 800))
+OWN = repetitions(BASELINE, (340.0, 800), (339.0, 801), (341.0, 800))
 
 
 # -- the least memory that is fast enough
@@ -66,13 +68,13 @@ def test_the_smallest_that_is_fast_enough_is_a_finalist_and_one_that_is_well_cle
 
 
 def test_less_memory_at_nearly_the_speed_wins_with_both_spreads_told():
-    repeats = OWN + rounds(LAYERS, (338.0, 521), (337.5, 520), (338.5, 520))
+    repeats = OWN + repetitions(LAYERS, (338.0, 521), (337.5, 520), (338.5, 520))
     answer = verdict(TRIED, repeats)
     assert (answer.kind_of_answer, answer.winner) == ("winner", LAYERS)
     assert answer.reason == (
         "Recomputing 6 of 12 Blocks "
         "at batch 16 needs 35 % less memory than your baseline (521 MiB vs 801 MiB) at 0.994x its samples "
-        "per second (at least 0.972x by 3 rounds, 0.970x is allowed)."
+        "per second (at least 0.972x by 3 repetitions, 0.970x is allowed)."
     )
     (comparison,) = answer.comparisons
     assert comparison.peak_ratio == pytest.approx(520 / 800, rel=1e-3)
@@ -80,43 +82,43 @@ def test_less_memory_at_nearly_the_speed_wins_with_both_spreads_told():
     assert (comparison.found, comparison.found_fast) == ("win", "win")
 
 
-def test_what_is_slower_than_allowed_in_its_rounds_gives_way_to_the_runner_up():
-    slow = OWN + rounds(LAYERS, (320.0, 520), (321.0, 520), (322.0, 520))
+def test_what_is_slower_than_allowed_in_its_repetitions_gives_way_to_the_runner_up():
+    slow = OWN + repetitions(LAYERS, (320.0, 520), (321.0, 520), (322.0, 520))
     assert finalists(TRIED, FACTS, AIM, slow) == (GELU,)
     answer = verdict(TRIED, slow)
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
     assert answer.reason.startswith("Recomputing all 12 gelu operators at batch 12 needs the least memory so far, but")
-    answer = verdict(TRIED, slow + rounds(GELU, (340.0, 640), (339.0, 640), (338.5, 640)))
+    answer = verdict(TRIED, slow + repetitions(GELU, (340.0, 640), (339.0, 640), (338.5, 640)))
     assert (answer.kind_of_answer, answer.winner) == ("winner", GELU)
 
 
 def test_where_all_that_is_smaller_is_too_slow_the_baseline_stays():
     tried = (*TRIED[:1], *TRIED[2:])
-    answer = verdict(tried, OWN + rounds(LAYERS, (320.0, 520), (321.0, 520), (322.0, 520)))
+    answer = verdict(tried, OWN + repetitions(LAYERS, (320.0, 520), (321.0, 520), (322.0, 520)))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_best", BASELINE)
     assert answer.reason == (
         "Your baseline stays: recomputing 6 of 12 Blocks "
         "at batch 16 needs 35 % less memory (520 MiB vs 801 MiB), but came to 0.944x "
-        "its samples per second in 3 rounds beside it (0.921x to 0.968x), and no less than 0.970x is "
+        "its samples per second in 3 repetitions beside it (0.921x to 0.968x), and no less than 0.970x is "
         "allowed."
     )
 
 
-def test_rounds_that_vary_more_than_the_slowdown_allowed_show_nothing():
+def test_repetitions_that_vary_more_than_the_slowdown_allowed_show_nothing():
     tried = (*TRIED[:1], *TRIED[2:])
-    own = rounds(BASELINE, *[(340.0, 800), (320.0, 800), (360.0, 800)] * 4)
-    answer = verdict(tried, own + rounds(LAYERS, *[(341.0, 520), (355.0, 520), (325.0, 520)] * 4))
+    own = repetitions(BASELINE, *[(340.0, 800), (320.0, 800), (360.0, 800)] * 4)
+    answer = verdict(tried, own + repetitions(LAYERS, *[(341.0, 520), (355.0, 520), (325.0, 520)] * 4))
     assert answer.kind_of_answer == "baseline_best"
     assert "varies too much to show at least 0.970x: a larger --max-slowdown or a quieter" in answer.reason
 
 
 def test_peaks_within_their_own_scatter_are_no_less_memory():
     tried = trials((BASELINE, (340.0, 800)), (GELU, (341.0, 770)))
-    own = rounds(BASELINE, *[(340.0, 790), (340.0, 800), (340.0, 830)] * 5)
-    answer = verdict(tried, own + rounds(GELU, *[(341.0, 805), (341.0, 770), (341.0, 800)] * 5))
+    own = repetitions(BASELINE, *[(340.0, 790), (340.0, 800), (340.0, 830)] * 5)
+    answer = verdict(tried, own + repetitions(GELU, *[(341.0, 805), (341.0, 770), (341.0, 800)] * 5))
     assert answer.kind_of_answer == "baseline_best"
     assert "may be smaller than your baseline (0.9" in answer.reason
-    assert answer.reason.endswith("x its memory); 15 rounds beside it do not tell.")
+    assert answer.reason.endswith("x its memory); 15 repetitions beside it do not tell.")
 
 
 def test_where_nothing_is_smaller_and_fast_enough_it_is_said_plainly():
@@ -132,21 +134,25 @@ def test_without_a_baseline_that_fits_speeds_are_held_against_the_fastest():
     tried = trials((BASELINE, OutOfMemory("out of memory")), (GELU, (250.0, 880)), (LAYERS, (246.0, 700)))
     tried += (Trial(3, SMALL, "finished", trained(200.0, 300)),)
     assert finalists(tried, FACTS, AIM) == (LAYERS, GELU)
-    answer = verdict(tried, rounds(GELU, (250.0, 880), (251.0, 880)) + rounds(LAYERS, (247.0, 700), (246.0, 700)))
+    answer = verdict(
+        tried, repetitions(GELU, (250.0, 880), (251.0, 880)) + repetitions(LAYERS, (247.0, 700), (246.0, 700))
+    )
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", LAYERS)
     assert answer.sentences == (
         "Recomputing 6 of 12 Blocks at batch 16 gives 246.5 samples/s within 700 MiB, the least memory at no more than "
         "3 % below the fastest found (250.5 samples/s). Your baseline runs out of memory within 900 MiB."
     )
-    slower = verdict(tried, rounds(GELU, (250.0, 880), (251.0, 880)) + rounds(LAYERS, (230.0, 700), (231.0, 700)))
+    slower = verdict(
+        tried, repetitions(GELU, (250.0, 880), (251.0, 880)) + repetitions(LAYERS, (230.0, 700), (231.0, 700))
+    )
     assert slower.winner == GELU
-    alone = verdict(tried, rounds(LAYERS, (230.0, 700), (231.0, 700)))
-    assert alone.winner == GELU, "its only trial is faster than what the rounds of the other one show"
+    alone = verdict(tried, repetitions(LAYERS, (230.0, 700), (231.0, 700)))
+    assert alone.winner == GELU, "its only trial is faster than what the repetitions of the other one show"
     assert "measured once" in alone.reason
 
 
 def replay(seed, *, peak=1.0, speed=1.0, noise_cv=0.01):
-    """A final between the baseline and something with such a share of its peak and speed."""
+    """A confirmation between the baseline and something with such a share of its peak and speed."""
     chance = random.Random(seed)
 
     def noisy(rate, peak_mib):
@@ -154,8 +160,8 @@ def replay(seed, *, peak=1.0, speed=1.0, noise_cv=0.01):
 
     tried = trials((BASELINE, (340.0, 800)), (GELU, (340.0, 700)))
     repeats, number = [], 0
-    while order := next_round(
-        repeats, (BASELINE, GELU), BASELINE, AIM, most_rounds=12, baseline_is_finite=True, seed=str(seed)
+    while order := next_repetition(
+        repeats, (BASELINE, GELU), BASELINE, AIM, most_repetitions=12, baseline_is_finite=True, seed=str(seed)
     ):
         for one in order:
             share, pace = (1.0, 1.0) if one == BASELINE else (peak, speed)
@@ -198,10 +204,10 @@ def test_where_nothing_gets_below_the_target_the_least_seen_is_told_with_its_cos
 
 def test_a_baseline_below_the_target_is_beaten_as_it_is_below_a_limit():
     tried = trials((BASELINE, (340.0, 500)), (GELU, (412.0, 590)), (LAYERS, (450.0, 610)))
-    own = rounds(BASELINE, (340.0, 500), (338.0, 500), (342.0, 500))
-    answer = verdict(tried, own + rounds(GELU, (412.0, 590), (405.0, 590), (420.0, 590)), TARGET)
+    own = repetitions(BASELINE, (340.0, 500), (338.0, 500), (342.0, 500))
+    answer = verdict(tried, own + repetitions(GELU, (412.0, 590), (405.0, 590), (420.0, 590)), TARGET)
     assert (answer.kind_of_answer, answer.winner) == ("winner", GELU)
-    assert answer.reason.endswith("at least 1.097x by 3 rounds) within your target of 600 MiB.")
+    assert answer.reason.endswith("at least 1.097x by 3 repetitions) within your target of 600 MiB.")
 
 
 # -- whole searches

@@ -142,7 +142,7 @@ def test_a_run_goes_on_for_what_may_still_win_and_for_what_somebody_brought_alon
     assert not replay.search.goes_on([Asked(99, slow)])
 
 
-def test_a_best_that_ran_out_of_memory_in_its_rounds_is_none_any_more():
+def test_a_best_that_ran_out_of_memory_in_its_repetitions_is_none_any_more():
     replay = Replay(Landscape()).to_the_end()
     measured_ones = [trial for trial in replay.trials if trial.measured and trial.configuration.plans]
     best = max(measured_ones, key=lambda trial: trial.measured.samples_per_s).configuration

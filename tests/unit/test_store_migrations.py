@@ -66,7 +66,7 @@ def test_new_tables_say_which_revision_they_are_and_who_made_them(path):
 def test_the_revision_is_kept_as_in_databases_that_users_have(path, tmp_path):
     open_store(str(path)).close()
     with closing(sqlite3.connect(tmp_path / "kept.db")) as connection:
-        connection.executescript((KEPT / f"{schema.HEAD}.sql").read_text())
+        connection.executescript((KEPT / "0004.sql").read_text())
     query = f"SELECT sql FROM sqlite_master WHERE name = '{schema.revision.name}'"
     assert execute(path, query) == execute(tmp_path / "kept.db", query) != []
 
@@ -76,9 +76,7 @@ def kept(path):
     """The path of a database that an earlier autotune has left, with its studies' script beside it."""
     shutil.copy(KEPT / "train.py", path.parent)
     with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(
-            (KEPT / f"{schema.HEAD}.sql").read_text().replace("/home/user/project", str(path.parent))
-        )
+        connection.executescript((KEPT / "0004.sql").read_text().replace("/home/user/project", str(path.parent)))
     return path
 
 
@@ -92,8 +90,8 @@ def test_a_database_that_was_kept_is_read_with_everything_that_is_in_it(kept):
     figures = [(one.state, one.measured and one.measured.samples_per_s) for one in trials]
     query = "SELECT state, samples_per_s FROM autotune_trial ORDER BY study_id, number"
     assert figures == execute(kept, query)
-    rates = [(one.round, one.outcome.measurement.samples_per_s) for one in records[0].repeats]
-    assert rates == execute(kept, "SELECT round, samples_per_s FROM autotune_repeat ORDER BY id")
+    rates = [(one.repetition, one.outcome.measurement.samples_per_s) for one in records[0].repeats]
+    assert rates == execute(kept, "SELECT repetition, samples_per_s FROM autotune_repeat ORDER BY id")
     ((verdict,),) = execute(kept, "SELECT verdict FROM autotune_study WHERE name = 'ended'")
     assert records[0].verdict.reason == json.loads(verdict)["reason"]
     assert records[1].verdict is None

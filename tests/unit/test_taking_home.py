@@ -172,13 +172,13 @@ class Machine(FakeLauncher):
         return super().run(request, directory=directory, **how)
 
 
-def take(folder, *plans, rounds=1, told=lambda what, outcome: None, interruption=None, nearest=False, **machine):
+def take(folder, *plans, repetitions=1, told=lambda what, outcome: None, interruption=None, nearest=False, **machine):
     plans = plans or ("Block+:1:2",)
     home = TakingHome(
         study_record(facts=FACTS), TORCH, folder / "mine.py", limit_bytes=1 << 40, launcher=Machine(**machine),
         interruption=interruption or Interruption(), runs=folder, told=told,
     )  # fmt: skip
-    return home.take(setting(*plans), nearest=nearest, rounds=rounds)
+    return home.take(setting(*plans), nearest=nearest, repetitions=repetitions)
 
 
 def test_a_file_is_a_proven_one_or_none(tmp_path):
@@ -211,10 +211,10 @@ def test_what_is_stopped_at_once_is_no_failure_of_the_script(tmp_path):
     assert take(tmp_path, told=stop, interruption=interruption, is_cut_off=True) is None
 
 
-def test_the_second_round_is_the_reverse_of_the_first(tmp_path):
+def test_the_second_repetition_is_the_reverse_of_the_first(tmp_path):
     told = []
-    take(tmp_path, rounds=2, told=lambda what, outcome: told.append(what) if outcome else None)
-    first, second = ([what.partition(": ")[2] for what in told if what.startswith(f"round {n}")] for n in (1, 2))
+    take(tmp_path, repetitions=2, told=lambda what, outcome: told.append(what) if outcome else None)
+    first, second = ([what.partition(": ")[2] for what in told if what.startswith(f"repetition {n}")] for n in (1, 2))
     assert len({*first}) == 3
     assert second == first[::-1]
 

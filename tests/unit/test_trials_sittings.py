@@ -138,11 +138,11 @@ def test_tests_side_by_side_leave_out_those_that_need_the_device_alone(tmp_path)
         assert float(one.command[one.command.index("--timeout") + 1]) < one.most_s, "a test that hangs is remembered"
 
 
-def test_a_few_peers_have_three_rounds_before_the_others_and_more_rounds(tmp_path):
+def test_a_few_peers_have_three_repetitions_before_the_others_and_more_repetitions(tmp_path):
     found = {one.name: one for one in steps(None, tmp_path, memory_bytes=80 * GIB)}
-    first, more = (found[f"{what}peers: gpt2-24GB"] for what in ("", "more rounds of "))
+    first, more = (found[f"{what}peers: gpt2-24GB"] for what in ("", "more repetitions of "))
     assert first.command[: len(more.command)] == more.command
-    assert first.command[len(more.command) :][:2] == ("--rounds", "3")
+    assert first.command[len(more.command) :][:2] == ("--repetitions", "3")
     assert "--peer" in first.command
     assert "--peer" not in more.command
     assert (first.after, more.after) == ("study: gpt2-24GB", first.name)

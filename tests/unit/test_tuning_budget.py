@@ -49,7 +49,7 @@ def test_a_budget_is_over_when_its_time_is_spent(clock):
     assert budget.why_over() == SearchEnd("The time budget is spent.", STOPPED_FOR_TIME)
 
 
-def test_the_search_leaves_its_finals_their_time_and_some_to_spare(clock):
+def test_the_search_leaves_its_confirmations_their_time_and_some_to_spare(clock):
     budget = seconds(Budget(200.0, Interruption()))
     clock.now_s += 23.0  # 177 s left, and 167 of them are left for what follows a run of 10 s
     assert budget.why_search_over(150.0) is None
@@ -68,7 +68,7 @@ def test_the_next_trial_of_a_run_under_way_needs_no_start(clock):
     assert "finalists" in budget.why_search_over(150.0, in_run=True).reason
 
 
-def test_finals_that_do_not_fit_are_kept_no_time(clock):
+def test_confirmations_that_do_not_fit_are_kept_no_time(clock):
     budget = seconds(Budget(200.0, Interruption()))
     clock.now_s += 50.0
     assert budget.for_search_s(180.0) == 150.0
@@ -76,7 +76,7 @@ def test_finals_that_do_not_fit_are_kept_no_time(clock):
     assert budget.holds(159.0), "the budget may be passed by a twentieth"
 
 
-def test_a_run_of_the_search_is_cut_off_where_the_time_for_finals_begins(clock):
+def test_a_run_of_the_search_is_cut_off_where_the_time_for_confirmations_begins(clock):
     cancel = RunCancel(threading.Event(), clock.now_s + 5.0)
     assert not cancel.is_set()
     clock.now_s += 5.0
@@ -91,26 +91,26 @@ def test_a_run_may_be_ended_earlier_than_was_planned_and_not_later(clock):
     assert cancel.is_set()
 
 
-def test_rounds_cost_a_start_and_the_trial_as_it_was_measured(clock):
+def test_repetitions_cost_a_start_and_the_trial_as_it_was_measured(clock):
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)  # 6 s of it before the first training call
     planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
     costs.note_trial(planned, TRIAL, 7.0)  # forked: 3 s
     assert (costs.start_s, costs.trial_s) == (3.0, 4.0)
-    assert costs.round_s((BASELINE,)) == 10.0
-    assert costs.round_s((planned,)) == 11.0, "1 s of warm-up more, as it may have been traced before"
-    assert costs.final_s((BASELINE, planned), 3) == 63.0
+    assert costs.repetition_s((BASELINE,)) == 10.0
+    assert costs.repetition_s((planned,)) == 11.0, "1 s of warm-up more, as it may have been traced before"
+    assert costs.confirmation_s((BASELINE, planned), 3) == 63.0
     assert costs.proof_s(planned) == pytest.approx(2 * (6.0 + 3 * 1.0) + 1.0)
     assert costs.proof_s(BASELINE) == 0.0
 
 
 def test_what_is_compiled_anew_is_compiled_in_its_trial_and_again_in_its_proof(clock):
-    """Guards time kept for rounds whose code is in the cache, and a proof that is begun without the time to compile."""
+    """Guards time kept for repetitions with code in the cache, and a proof that begins without the time to compile."""
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
     planned = Configuration("inductor", (Plan("gelu+", 1, -1),), 0, 16)
     costs.note_trial(planned, TRIAL, 7.0)
-    assert costs.round_s((planned,)) == 10.0, "the trial's warm-up has the compiling in it"
+    assert costs.repetition_s((planned,)) == 10.0, "the trial's warm-up has the compiling in it"
     assert costs.proof_s(planned) == pytest.approx(6 * (6.0 + 3 * 1.0) + 3 * 1.0)
 
 
@@ -126,84 +126,86 @@ def test_what_compiling_takes_is_known_once_something_was_compiled_and_judged_be
 
 
 def test_what_one_engine_takes_to_warm_up_says_nothing_of_another(clock):
-    """Guards rounds under aot that are kept the time to compile, and a proof that is not."""
+    """Guards repetitions under aot that are kept the time to compile, and a proof that is not."""
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
     planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
     compiled = Configuration("inductor", (), 0, 16)
     costs.note_trial(planned, TRIAL, 7.0)
     costs.note_trial(compiled, Measured(dataclasses.replace(TRIAL.measurement, warmup_s=30.0)), 36.0)
-    assert costs.round_s((planned,)) == 11.0
+    assert costs.repetition_s((planned,)) == 11.0
     assert costs.proof_s(planned) == pytest.approx(2 * (6.0 + 3 * 1.0) + 1.0)
     assert costs.proof_s(compiled) == pytest.approx(6 * (6.0 + 3 * 1.0) + 3 * 30.0)
 
 
-def test_rounds_that_were_measured_say_what_others_take(clock):
+def test_repetitions_that_were_measured_say_what_others_take(clock):
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 40.0, is_fresh=True)  # the first run of a day: nothing was in the caches
-    assert costs.round_s((BASELINE,)) == 40.0
-    costs.note_round(BASELINE, TRIAL, 9.0)
-    assert costs.round_s((BASELINE,)) == 9.0
-    assert costs.round_s((Configuration(batch_size=32),)) == 9.0
+    assert costs.repetition_s((BASELINE,)) == 40.0
+    costs.note_repetition(BASELINE, TRIAL, 9.0)
+    assert costs.repetition_s((BASELINE,)) == 9.0
+    assert costs.repetition_s((Configuration(batch_size=32),)) == 9.0
 
 
-def test_proofs_start_afresh_however_many_rounds_were_forked(clock):
+def test_proofs_start_afresh_however_many_repetitions_were_forked(clock):
     """Guards a proof that is begun with the time of forked starts, and cut off at the end of the study's time."""
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 40.0, is_fresh=True)
     planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
-    costs.note_round(planned, TRIAL, 10.0)
+    costs.note_repetition(planned, TRIAL, 10.0)
     for _ in range(3):
-        costs.note_round(planned, TRIAL, 5.0, may_fork=True, is_fresh=False)
-    assert costs.round_s((planned,), forked=(planned,)) == 5.0
-    assert costs.round_s((planned,)) == 10.0, "the first of another final"
+        costs.note_repetition(planned, TRIAL, 5.0, may_fork=True, is_fresh=False)
+    assert costs.repetition_s((planned,), forked=(planned,)) == 5.0
+    assert costs.repetition_s((planned,)) == 10.0, "the first of another confirmation"
     assert costs.proof_s(planned) == 2 * 6.0
 
 
-def test_rounds_after_the_first_cost_a_start_of_the_search_and_one_server(clock):
-    """Guards a final that is not begun for time that it would not take: each round was taken for fresh processes."""
+def test_repetitions_after_the_first_cost_a_start_of_the_search_and_one_server(clock):
+    """Guards a confirmation that does not begin for lack of time: each repetition counted as fresh processes."""
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)  # 6 s of it before the first training call
     planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
     costs.note_trial(planned, TRIAL, 7.0)  # forked: 3 s
     both = (BASELINE, planned)
-    assert costs.round_s(both) == 10.0 + 11.0
-    assert costs.round_s(both, forked=both) == 3.0 + 7.0 + 8.0, "3 s until the round's server has imported torch"
-    assert costs.round_s(both, forked=(planned,)) == 10.0 + 3.0 + 8.0
-    assert costs.final_s(both, 4, forked=both) == 21.0 + 3 * 18.0
+    assert costs.repetition_s(both) == 10.0 + 11.0
+    assert costs.repetition_s(both, forked=both) == 3.0 + 7.0 + 8.0, (
+        "3 s until the repetition's server has imported torch"
+    )
+    assert costs.repetition_s(both, forked=(planned,)) == 10.0 + 3.0 + 8.0
+    assert costs.confirmation_s(both, 4, forked=both) == 21.0 + 3 * 18.0
 
 
-def test_rounds_not_yet_measured_go_by_those_that_were(clock):
+def test_repetitions_not_yet_measured_go_by_those_that_were(clock):
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
     planned = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16)
     both = (BASELINE, planned)
     costs.note_trial(planned, TRIAL, 7.0)
-    costs.note_round(BASELINE, TRIAL, 12.0)  # its start took 8 s, and that of the search 3
-    assert costs.round_s((BASELINE,), forked=both) == (12.0 - 5.0) + 5.0
-    costs.note_round(planned, TRIAL, 14.0)
-    costs.note_round(BASELINE, TRIAL, 11.0, may_fork=True, is_fresh=False)  # waited for the server
-    costs.note_round(planned, TRIAL, 6.0, may_fork=True, is_fresh=False)
-    assert costs.round_s(both, forked=both) == 11.0 + 6.0
+    costs.note_repetition(BASELINE, TRIAL, 12.0)  # its start took 8 s, and that of the search 3
+    assert costs.repetition_s((BASELINE,), forked=both) == (12.0 - 5.0) + 5.0
+    costs.note_repetition(planned, TRIAL, 14.0)
+    costs.note_repetition(BASELINE, TRIAL, 11.0, may_fork=True, is_fresh=False)  # waited for the server
+    costs.note_repetition(planned, TRIAL, 6.0, may_fork=True, is_fresh=False)
+    assert costs.repetition_s(both, forked=both) == 11.0 + 6.0
     third = Configuration("aot", (Plan("tanh+", 1, -1),), 0, 16)
-    assert costs.round_s((third,), forked=(third,)) == (7.0 + 2.0) / 2 + 4.0 + 1.0
+    assert costs.repetition_s((third,), forked=(third,)) == (7.0 + 2.0) / 2 + 4.0 + 1.0
 
 
-def test_rounds_that_could_not_be_forked_are_expected_to_take_what_they_took(clock):
-    """Guards a final that is begun with the time of forked rounds where the fork server has failed."""
+def test_repetitions_that_could_not_be_forked_are_expected_to_take_what_they_took(clock):
+    """Guards a confirmation that is begun with the time of forked repetitions where the fork server has failed."""
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
     costs.note_trial(BASELINE, TRIAL, 5.0)
-    costs.note_round(BASELINE, TRIAL, 10.0)
-    costs.note_round(BASELINE, TRIAL, 11.0, may_fork=True)
-    assert costs.round_s((BASELINE,), forked=(BASELINE,)) == 11.0
+    costs.note_repetition(BASELINE, TRIAL, 10.0)
+    costs.note_repetition(BASELINE, TRIAL, 11.0, may_fork=True)
+    assert costs.repetition_s((BASELINE,), forked=(BASELINE,)) == 11.0
 
 
 def test_failures_are_early_and_tell_nothing(clock):
     costs = Costs()
     costs.note_trial(BASELINE, OutOfMemory("out of memory"), 1.0, is_fresh=True)
-    costs.note_round(BASELINE, OutOfMemory("out of memory"), 1.0)
-    assert (costs.start_s, costs.round_s((BASELINE,))) == (0.0, 0.0)
+    costs.note_repetition(BASELINE, OutOfMemory("out of memory"), 1.0)
+    assert (costs.start_s, costs.repetition_s((BASELINE,))) == (0.0, 0.0)
 
 
 def test_a_short_study_measures_for_a_shorter_time():
@@ -215,7 +217,7 @@ def test_a_baseline_over_the_limit_is_kept_no_time_for(tmp_path, clock):
     def before(run):
         clock.now_s += 10.0
 
-    # With rounds of the baseline to keep time for, there would be none for a trial.
+    # With repetitions of the baseline to keep time for, there would be none for a trial.
     changes = {"time_budget_s": 100.0, "memory_limit_bytes": 1000 * MIB}
     session = Session(tmp_path, before=before, changes=changes)
     session.tune()
@@ -226,7 +228,7 @@ def test_no_time_is_kept_for_finalists_as_long_as_there_are_none(tmp_path, clock
     def before(run):
         clock.now_s += 20.0
 
-    # Six rounds and a proof would take all that is left after discovery.
+    # Six repetitions and a proof would take all that is left after discovery.
     session = Session(tmp_path, before=before, changes={"time_budget_s": 180.0})
     session.tune()
     assert session.searched
@@ -251,7 +253,7 @@ def test_a_resumed_study_expects_runs_to_take_what_they_took(tmp_path, clock):
     trials = Session(tmp_path).tune().trials
     slow = [dataclasses.replace(one, started_at=0.0, finished_at=40.0, run_directory=str(one.number)) for one in trials]
     costs = Budget(100.0, Interruption(), slow).costs
-    assert costs.round_s((trials[0].configuration,)) == pytest.approx(40.0, abs=1.0)
+    assert costs.repetition_s((trials[0].configuration,)) == pytest.approx(40.0, abs=1.0)
     assert costs.start_s == pytest.approx(40.0, abs=1.0)
 
 
@@ -314,7 +316,7 @@ def test_what_a_run_finds_is_kept_its_time_in_the_same_run(tmp_path, clock, monk
     assert cancels[0]._ends_at < cancels[0].began_with
 
 
-def test_with_no_time_for_all_rounds_none_is_begun(tmp_path, clock):
+def test_with_no_time_for_all_repetitions_none_is_begun(tmp_path, clock):
     def before(run):
         clock.now_s += 40.0
 
@@ -323,7 +325,7 @@ def test_with_no_time_for_all_rounds_none_is_begun(tmp_path, clock):
     assert record.verdict.kind_of_answer == "undecided"
 
 
-def test_where_no_time_is_left_for_the_rounds_it_is_said_how_much_they_need(tmp_path, clock):
+def test_where_no_time_is_left_for_the_repetitions_it_is_said_how_much_they_need(tmp_path, clock):
     def before(run):
         clock.now_s += 40.0
 
@@ -337,7 +339,7 @@ def test_where_no_time_is_left_for_the_rounds_it_is_said_how_much_they_need(tmp_
     assert again.tune().verdict.kind_of_answer == "winner"
 
 
-def test_rounds_go_on_only_while_there_is_time_for_one_and_for_the_proof(tmp_path, clock, monkeypatch):
+def test_repetitions_go_on_only_while_there_is_time_for_one_and_for_the_proof(tmp_path, clock, monkeypatch):
     # What trials took is in the database by this clock, and the second session expects as much.
     monkeypatch.setattr(budget.time, "time", lambda: clock.now_s)
 
@@ -348,13 +350,13 @@ def test_rounds_go_on_only_while_there_is_time_for_one_and_for_the_proof(tmp_pat
         in_search = request.may_fork and not request.server
         if request.mode != "measure" or in_search or configuration.key == session.facts.baseline.key:
             return outcome
-        ratio = 1.3 if session.watcher.rounds[-1:] and session.watcher.rounds[-1][0] % 2 else 0.97
+        ratio = 1.3 if session.watcher.repetitions[-1:] and session.watcher.repetitions[-1][0] % 2 else 0.97
         own_per_s = session.landscape.samples_per_s(session.landscape.baseline)
         return measured(ratio * own_per_s, configuration.batch_size, outcome.measurement.peaks.reserved)
 
     session = Session(tmp_path, outcome_of=outcome_of, changes={"time_budget_s": 240.0, "max_trials": 1})
     record = session.tune()
-    assert 3 <= len({one.round for one in record.repeats}) < 12
+    assert 3 <= len({one.repetition for one in record.repeats}) < 12
     assert clock.now_s <= 1000.0 + 1.05 * 240.0
     assert record.verdict.kind_of_answer == "undecided"
     assert "do not tell yet" in record.verdict.reason
@@ -363,12 +365,12 @@ def test_rounds_go_on_only_while_there_is_time_for_one_and_for_the_proof(tmp_pat
     session = again
     again.study.set_spec(dataclasses.replace(again.spec, time_budget_s=record.verdict.needed_s, max_trials=60))
     resumed = again.tune()
-    assert rounds_of_latest(resumed) > rounds_of_latest(record), "the search left what the rounds need"
+    assert repetitions_of_latest(resumed) > repetitions_of_latest(record), "the search left what the repetitions need"
 
 
-def rounds_of_latest(record):
-    latest = max(one.final for one in record.repeats)
-    return len({one.round for one in record.repeats if one.final == latest})
+def repetitions_of_latest(record):
+    latest = max(one.confirmation for one in record.repeats)
+    return len({one.repetition for one in record.repeats if one.confirmation == latest})
 
 
 def test_a_doubtful_setting_and_a_missing_proof_need_time_to_confirm(tmp_path, clock):

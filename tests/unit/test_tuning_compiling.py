@@ -14,7 +14,7 @@ from autotune.records.plan import Plan
 from autotune.records.study import Verdict
 from autotune.report.build import build_report
 from autotune.tuning import budget
-from autotune.tuning.finals import compiled_setting
+from autotune.tuning.confirmation import compiled_setting
 from autotune.verdict.sentences import compiled_gain
 from tests.fakes.session import Session, new_landscape
 
@@ -129,7 +129,7 @@ def test_where_the_script_is_the_answer_it_is_that_what_is_compiled(tmp_path):
 
 
 def test_an_answer_that_is_not_sure_is_not_compiled(tmp_path):
-    session = session_of(tmp_path, changes={"max_trials": 1, "finalist_rounds": 1})
+    session = session_of(tmp_path, changes={"max_trials": 1, "finalist_repetitions": 1})
     record = session.tune()
     assert record.verdict.kind_of_answer == "undecided"
     assert compiled_runs(session) == []

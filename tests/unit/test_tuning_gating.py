@@ -28,7 +28,7 @@ from tests.fakes.predictable import BLOCK, GRAPH, PREDICTABLE
 from tests.fakes.study_record import study_record
 
 SETTING = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 64)
-SPEC = StudySpec("/somewhere/train.py", finalist_rounds=20, python="python")
+SPEC = StudySpec("/somewhere/train.py", finalist_repetitions=20, python="python")
 BASELINE = GateBaseline(
     version=GATE_VERSION,
     autotune="0.1.0",
@@ -43,7 +43,7 @@ BASELINE = GateBaseline(
 
 
 class Machine:
-    """A launcher on which the setting comes to ``rates`` in turn, and the script to half of that of its round."""
+    """A launcher on which the setting comes to ``rates`` in turn, and the script to half of that of its repetition."""
 
     def __init__(self, *rates, environment=ENVIRONMENT, other=None, seconds=0.0):
         self.rates = itertools.cycle(rates)
@@ -82,7 +82,7 @@ class Machine:
 def test_on_the_baselines_device_only_the_setting_is_measured_until_it_is_told(tmp_path):
     machine = Machine(400.0, 401.0, 399.0)
     gate = machine.hold(tmp_path)
-    assert (gate.answer, gate.reference, gate.rounds, gate.differs) == ("pass", "stored", 3, ())
+    assert (gate.answer, gate.reference, gate.repetitions, gate.differs) == ("pass", "stored", 3, ())
     assert machine.measured == {"setting": 3}
     assert [(name, number, outcome is None) for name, number, outcome in machine.told[:4]] == [
         ("setting", 0, True),
@@ -93,13 +93,13 @@ def test_on_the_baselines_device_only_the_setting_is_measured_until_it_is_told(t
     assert gate.environment == ENVIRONMENT
 
 
-def test_on_another_device_the_script_is_measured_in_every_round_in_random_order(tmp_path):
+def test_on_another_device_the_script_is_measured_in_every_repetition_in_random_order(tmp_path):
     elsewhere = dataclasses.replace(ENVIRONMENT, device_name="Formula 2")
     machine = Machine(390.0, 410.0, 380.0, 420.0, environment=elsewhere)
     gate = machine.hold(tmp_path)
     assert gate.reference == "script"
     assert gate.differs == ("device Formula 1 -> Formula 2",)
-    assert machine.measured == {"setting": gate.rounds, "script": gate.rounds}
+    assert machine.measured == {"setting": gate.repetitions, "script": gate.repetitions}
     order = ["setting" if one.key == SETTING.key else "script" for one in machine.launcher.configurations]
     assert {*zip(order[2::2], order[3::2], strict=True)} == {("setting", "script"), ("script", "setting")}
 
@@ -107,7 +107,7 @@ def test_on_another_device_the_script_is_measured_in_every_round_in_random_order
 def test_another_version_of_the_script_is_held_against_without_a_baseline(tmp_path):
     machine = Machine(400.0)
     gate = machine.hold(tmp_path, None, "other", other="/elsewhere/train.py")
-    assert (gate.answer, gate.rounds) == ("pass", 4)
+    assert (gate.answer, gate.repetitions) == ("pass", 4)
     assert Counter(run.request.script for run in machine.launcher.runs) == {
         "/somewhere/train.py": 4,
         "/elsewhere/train.py": 4,
@@ -121,36 +121,36 @@ def test_beside_another_version_nothing_is_told_of_a_baseline_that_is_not_held_a
     assert machine.hold(tmp_path, BASELINE, "other", other="/elsewhere/train.py").differs == ()
 
 
-def test_noise_takes_more_rounds_up_to_as_many_as_were_asked_for(tmp_path):
-    gate = Machine(300.0, 500.0, 380.0).hold(tmp_path, finalist_rounds=7)
-    assert gate.rounds == 7
+def test_noise_takes_more_repetitions_up_to_as_many_as_were_asked_for(tmp_path):
+    gate = Machine(300.0, 500.0, 380.0).hold(tmp_path, finalist_repetitions=7)
+    assert gate.repetitions == 7
 
 
-def test_no_round_begins_that_would_end_after_the_budget(tmp_path):
+def test_no_repetition_begins_that_would_end_after_the_budget(tmp_path):
     machine = Machine(300.0, 500.0)
     sitting = machine.sitting(tmp_path, time_budget_s=60.0)
     machine.launcher._before = lambda run: setattr(sitting._budget, "ends_at", 1.0) if run == 3 else None
     gate = sitting.hold(BASELINE, None, script_sha256="abc")
-    assert gate.rounds == 4
+    assert gate.repetitions == 4
     assert gate.gauges[0].found == "open"
 
 
-def test_a_budget_too_short_for_a_round_is_told(tmp_path):
+def test_a_budget_too_short_for_a_repetition_is_told(tmp_path):
     gate = Machine(400.0).hold(tmp_path, time_budget_s=1e-6)
-    assert (gate.answer, gate.rounds) == ("not_comparable", 0)
+    assert (gate.answer, gate.repetitions) == ("not_comparable", 0)
     assert gate.sentences == ("Nothing was measured: --time-budget was over before the first run was.",)
 
 
-def test_a_baseline_takes_more_rounds_than_an_answer(tmp_path):
+def test_a_baseline_takes_more_repetitions_than_an_answer(tmp_path):
     machine = Machine(400.0, 401.0, 399.0)
-    gate = machine.sitting(tmp_path).hold(BASELINE, None, script_sha256="abc", least_rounds=8)
-    assert (gate.answer, gate.rounds) == ("pass", 8)
+    gate = machine.sitting(tmp_path).hold(BASELINE, None, script_sha256="abc", least_repetitions=8)
+    assert (gate.answer, gate.repetitions) == ("pass", 8)
 
 
 def test_a_failure_ends_the_sitting(tmp_path):
     machine = Machine(400.0, ScriptError("KeyError: 'lr'"), 400.0)
     gate = machine.hold(tmp_path)
-    assert (gate.answer, gate.rounds) == ("failed", 2)
+    assert (gate.answer, gate.repetitions) == ("failed", 2)
     assert machine.measured == {"setting": 2}
 
 
@@ -159,7 +159,7 @@ def test_without_anything_in_common_nothing_is_compared(reference, tmp_path):
     elsewhere = dataclasses.replace(ENVIRONMENT, device_name="Formula 2")
     alone = dataclasses.replace(BASELINE, script=None)
     gate = Machine(400.0, environment=elsewhere).hold(tmp_path, alone, reference)
-    assert (gate.answer, gate.rounds) == ("not_comparable", 0)
+    assert (gate.answer, gate.repetitions) == ("not_comparable", 0)
     assert gate.sentences[0].startswith("Nothing to compare with: device Formula 1 -> Formula 2, and the baseline has")
 
 
@@ -171,7 +171,7 @@ def test_a_first_run_that_died_is_told_though_nobody_knows_where_it_ran(tmp_path
 def test_what_was_stored_of_another_device_is_no_measure(tmp_path):
     elsewhere = dataclasses.replace(ENVIRONMENT, device_name="Formula 2")
     gate = Machine(400.0, environment=elsewhere).hold(tmp_path, reference="stored")
-    assert (gate.answer, gate.rounds) == ("not_comparable", 0)
+    assert (gate.answer, gate.repetitions) == ("not_comparable", 0)
     assert gate.sentences == ("What was measured before is no measure here: device Formula 1 -> Formula 2.",)
 
 
@@ -185,7 +185,7 @@ def test_ctrl_c_ends_it_without_an_answer(tmp_path):
 
 
 @pytest.mark.parametrize("interrupted_in", [0, 1], ids=["setting", "script"])
-def test_ctrl_c_in_the_first_round_ends_it_without_an_answer(tmp_path, interrupted_in):
+def test_ctrl_c_in_the_first_repetition_ends_it_without_an_answer(tmp_path, interrupted_in):
     machine = Machine(400.0)
     interruption = Interruption()
     sitting = machine.sitting(tmp_path, interruption=interruption)
@@ -197,7 +197,7 @@ def test_ctrl_c_in_the_first_round_ends_it_without_an_answer(tmp_path, interrupt
     assert len(machine.launcher.runs) == interrupted_in + 1
 
 
-def test_between_the_runs_of_a_round_ctrl_c_starts_nothing_more(tmp_path):
+def test_between_the_runs_of_a_repetition_ctrl_c_starts_nothing_more(tmp_path):
     machine = Machine(400.0)
     interruption = Interruption()
     sitting = machine.sitting(tmp_path, interruption=interruption)
@@ -207,7 +207,7 @@ def test_between_the_runs_of_a_round_ctrl_c_starts_nothing_more(tmp_path):
 
 
 @pytest.mark.parametrize(("reference", "cut_off"), [("stored", 2), ("script", 5)])
-def test_a_budget_that_ends_within_a_round_leaves_the_answer_to_the_rounds_before(
+def test_a_budget_that_ends_within_a_repetition_leaves_the_answer_to_the_repetitions_before(
     tmp_path, monkeypatch, reference, cut_off
 ):
     machine, ran = Machine(300.0, 500.0), FakeLauncher.run
@@ -220,18 +220,18 @@ def test_a_budget_that_ends_within_a_round_leaves_the_answer_to_the_rounds_befor
     monkeypatch.setattr(FakeLauncher, "run", run)
     gate = machine.hold(tmp_path, reference=reference)
     assert len(machine.launcher.runs) == cut_off + 1
-    assert (gate.rounds, gate.gauges[0].found) == (2, "open")
+    assert (gate.repetitions, gate.gauges[0].found) == (2, "open")
 
 
 @pytest.mark.parametrize(
     ("fits_before", "answer"), [(True, "regression"), (False, "failed")], ids=["it fitted", "it never did"]
 )
-def test_what_does_not_fit_from_the_first_round_is_held_against_the_other_version(tmp_path, fits_before, answer):
+def test_what_does_not_fit_from_the_first_repetition_is_held_against_the_other_version(tmp_path, fits_before, answer):
     machine = Machine(400.0)
     outcomes = iter([OutOfMemory("out of memory"), measured(400.0, 64, MIB) if fits_before else OutOfMemory("as well")])
     machine.launcher = FakeLauncher(lambda _: next(outcomes), environment=ENVIRONMENT)
     gate = machine.hold(tmp_path, None, "other", other="/elsewhere/train.py")
-    assert (gate.answer, gate.rounds) == (answer, 1)
+    assert (gate.answer, gate.repetitions) == (answer, 1)
     assert [run.request.script for run in machine.launcher.runs] == ["/somewhere/train.py", "/elsewhere/train.py"]
 
 
@@ -265,7 +265,7 @@ def test_graphs_are_simulated_with_the_setting_on_them_and_held_against_what_was
     now = read_graphs(PREDICTABLE, GRAPHS)
     larger = dataclasses.replace(now, peak_bytes=now.peak_bytes * 2)
     gate, runs = graphs_of(tmp_path, baseline=dataclasses.replace(BASELINE, graph=larger))
-    assert (gate.answer, gate.reference, gate.rounds, gate.graph) == ("improvement", "stored", 0, now)
+    assert (gate.answer, gate.reference, gate.repetitions, gate.graph) == ("improvement", "stored", 0, now)
     (run,) = runs
     assert run.request.mode == "discover"
     assert run.request.configurations == (Configuration(),), "the script as it stands is what has its own graphs"
@@ -380,10 +380,10 @@ def test_interrupted_before_its_graphs_were_described_it_says_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("is_edited", [True, False])
-def test_rounds_of_a_script_that_was_edited_meanwhile_tell_nothing(tmp_path, monkeypatch, is_edited):
+def test_repetitions_of_a_script_that_was_edited_meanwhile_tell_nothing(tmp_path, monkeypatch, is_edited):
     script = tmp_path / "train.py"
     script.write_text("print('before')")
-    passed = Gate("pass", ("All is well.",), "stored", rounds=8, environment=ENVIRONMENT)
+    passed = Gate("pass", ("All is well.",), "stored", repetitions=8, environment=ENVIRONMENT)
 
     def hold(*_, **__):
         if is_edited:

@@ -1,4 +1,4 @@
-"""Finalists, the rounds beside the baseline, and the answer."""
+"""Finalists, the repetitions beside the baseline, and the answer."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from autotune.verdict.decision import decide
 from autotune.verdict.feasible import flaws_of, front, is_feasible
 from autotune.verdict.finalists import doubtful, finalists
 from autotune.verdict.idle_memory import idle_memory
-from autotune.verdict.rounds import compare, is_beaten, next_round
+from autotune.verdict.repetitions import compare, is_beaten, next_repetition
 from autotune.verdict.search_end import STOPPED_FOR_TIME, Believed
-from tests.benchmarks.rounds import cells, simulate
+from tests.benchmarks.repetitions import cells, simulate
 from tests.fakes.landscape import MIB, Landscape, measured
 
 FACTS = Landscape().facts
@@ -41,13 +41,15 @@ def fast(rate, peak_mib=800, **flags):
     return measured(rate, 48, peak_mib * MIB, **flags)
 
 
-def rounds(configuration, *outcomes, final=1):
+def repetitions(configuration, *outcomes, confirmation=1):
     outcomes = [fast(outcome) if isinstance(outcome, float) else outcome for outcome in outcomes]
-    return tuple(Repeat(configuration, number, outcome, final=final) for number, outcome in enumerate(outcomes))
+    return tuple(
+        Repeat(configuration, number, outcome, confirmation=confirmation) for number, outcome in enumerate(outcomes)
+    )
 
 
-def verdict(tried, repeats=(), most_rounds=12):
-    spec = StudySpec("train.py", finalist_rounds=most_rounds)
+def verdict(tried, repeats=(), most_repetitions=12):
+    spec = StudySpec("train.py", finalist_repetitions=most_repetitions)
     record = StudyRecord("s", spec, 0.0, "0", FACTS, tried, tuple(repeats))
     return decide(record, LIMIT, STOP)
 
@@ -70,7 +72,7 @@ def test_who_is_believed_to_be_faster_goes_before_the_fastest_trial_which_may_ha
 
 def test_the_fastest_trial_is_waited_for_where_the_one_believed_to_be_faster_was_not():
     tried = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)), (LAYERS, fast(395.0)))
-    measured_again = (*rounds(BASELINE, *[340.0] * 4), *rounds(LAYERS, *[330.0] * 4))
+    measured_again = (*repetitions(BASELINE, *[340.0] * 4), *repetitions(LAYERS, *[330.0] * 4))
     record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", FACTS, tried, measured_again)
     found = decide(record, LIMIT, STOP, believed=Believed({LAYERS.key: 402.0, GELU.key: 345.0}))
     assert found.kind_of_answer == "undecided"
@@ -113,83 +115,89 @@ def compared(repeats, **options):
     return compare(repeats, BASELINE, AIM, 12, **options)
 
 
-def test_settings_are_compared_within_each_round():
-    (comparison,) = compared(rounds(BASELINE, 340.0, 170.0, 342.0) + rounds(GELU, 412.0, 204.0, 420.0))
+def test_settings_are_compared_within_each_repetition():
+    (comparison,) = compared(repetitions(BASELINE, 340.0, 170.0, 342.0) + repetitions(GELU, 412.0, 204.0, 420.0))
     assert comparison.baseline_figures.samples_per_s == 340.0
     assert comparison.speedup == pytest.approx((412 / 340 * 204 / 170 * 420 / 342) ** (1 / 3))
     assert comparison.speedup_low == pytest.approx(comparison.speedup**2 / comparison.speedup_high)
-    assert (comparison.rounds, comparison.found) == (3, "win"), "though the second round was twice as slow for both"
+    assert (comparison.repetitions, comparison.found) == (3, "win"), (
+        "though the second repetition was twice as slow for both"
+    )
 
 
-def test_the_same_rates_in_other_rounds_show_nothing():
-    (comparison,) = compared(rounds(BASELINE, 170.0, 340.0, 342.0) + rounds(GELU, 412.0, 204.0, 420.0))
+def test_the_same_rates_in_other_repetitions_show_nothing():
+    (comparison,) = compared(repetitions(BASELINE, 170.0, 340.0, 342.0) + repetitions(GELU, 412.0, 204.0, 420.0))
     assert comparison.found == "open"
 
 
-def test_a_final_under_way_asks_for_more_than_one_that_is_over():
-    repeats = rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0)
+def test_a_confirmation_under_way_asks_for_more_than_one_that_is_over():
+    repeats = repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(GELU, 412.0, 405.0, 420.0)
     assert [one.found for one in compared(repeats)] == ["win"]
     assert [one.found for one in compared(repeats, is_over=False)] == ["open"]
 
 
-def test_a_round_in_which_either_of_both_failed_is_not_compared():
+def test_a_repetition_in_which_either_of_both_failed_is_not_compared():
     (comparison,) = compared(
-        rounds(BASELINE, 340.0, Died("killed"), 342.0, 341.0) + rounds(GELU, 412.0, 405.0, 420.0, 418.0)
+        repetitions(BASELINE, 340.0, Died("killed"), 342.0, 341.0) + repetitions(GELU, 412.0, 405.0, 420.0, 418.0)
     )
     assert comparison.baseline_figures.samples_per_s == pytest.approx(341.0)
-    assert (comparison.rounds, comparison.found) == (3, "win")
-    (comparison,) = compared(rounds(BASELINE, 340.0, 341.0, 342.0) + rounds(GELU, 412.0, Died("killed"), 420.0))
-    assert (comparison.rounds, comparison.found) == (2, "failed")
+    assert (comparison.repetitions, comparison.found) == (3, "win")
+    (comparison,) = compared(
+        repetitions(BASELINE, 340.0, 341.0, 342.0) + repetitions(GELU, 412.0, Died("killed"), 420.0)
+    )
+    assert (comparison.repetitions, comparison.found) == (2, "failed")
     assert comparison.figures.samples_per_s == 416.0, "the median of those that were measured"
 
 
-def test_without_a_measured_round_of_the_baseline_nothing_is_compared():
-    assert compared(rounds(GELU, 412.0)) == ()
-    assert compared(rounds(GELU, 412.0) + rounds(BASELINE, Died("killed"))) == ()
+def test_without_a_measured_repetition_of_the_baseline_nothing_is_compared():
+    assert compared(repetitions(GELU, 412.0)) == ()
+    assert compared(repetitions(GELU, 412.0) + repetitions(BASELINE, Died("killed"))) == ()
 
 
 def test_a_clear_win_is_told_in_one_sentence():
-    answer = verdict(TRIED, rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0))
+    answer = verdict(TRIED, repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(GELU, 412.0, 405.0, 420.0))
     assert answer.kind_of_answer == "winner"
     assert answer.winner == GELU
     assert answer.sentences == (
         "Recomputing all 12 gelu operators at batch 48 gives 1.21x as many samples per second as your baseline "
-        "(412.0 vs 340.0 samples/s; at least 1.097x by 3 rounds) within 900 MiB."
+        "(412.0 vs 340.0 samples/s; at least 1.097x by 3 repetitions) within 900 MiB."
     )
     assert answer.stop_reason == STOP
 
 
 def test_of_two_winners_the_faster_one_wins():
     repeats = (
-        rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 400.0, 401.0, 402.0) + rounds(LAYERS, 410.0, 411.0, 412.0)
+        repetitions(BASELINE, 340.0, 338.0, 342.0)
+        + repetitions(GELU, 400.0, 401.0, 402.0)
+        + repetitions(LAYERS, 410.0, 411.0, 412.0)
     )
     assert verdict(TRIED, repeats).winner == LAYERS
 
 
 def scattered(*gains):
-    """Rounds in which GELU is so many percent faster, on a machine that changes from round to round."""
+    """Repetitions in which GELU is so many percent faster, on a machine that changes from repetition to repetition."""
     own = [340.0 * (1 + 0.3 * math.sin(3 * number)) for number in range(len(gains))]
-    return rounds(BASELINE, *own) + rounds(
+    return repetitions(BASELINE, *own) + repetitions(
         GELU, *(rate * (1 + gain / 100) for rate, gain in zip(own, gains, strict=True))
     )
 
 
-def test_what_may_be_faster_after_a_few_rounds_is_still_open():
+def test_what_may_be_faster_after_a_few_repetitions_is_still_open():
     answer = verdict(TRIED, scattered(1, 12, 6))
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
     assert answer.sentences.startswith(
         "Recomputing all 12 gelu operators at batch 48 is the fastest so far: may be faster than your baseline (0."
     )
-    assert answer.sentences.endswith("but 3 rounds beside it do not tell yet.")
+    assert answer.sentences.endswith("but 3 repetitions beside it do not tell yet.")
 
 
-def test_what_may_be_faster_after_all_rounds_is_said_to_be_and_the_baseline_stays():
+def test_what_may_be_faster_after_all_repetitions_is_said_to_be_and_the_baseline_stays():
     answer = verdict(TRIED, scattered(*[-3, 14, 4, -2, 9, -4, 12, 3, -3, 11, -2, 10]))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_best", BASELINE)
     assert answer.sentences.startswith(
         "Your baseline stays: recomputing all 12 gelu operators at batch 48 may be faster than your baseline (0.9"
     )
-    assert answer.sentences.endswith("x); 12 rounds beside it do not tell.")
+    assert answer.sentences.endswith("x); 12 repetitions beside it do not tell.")
 
 
 def test_what_is_unlikely_to_be_shown_faster_is_not_said_to_be_slower():
@@ -198,28 +206,29 @@ def test_what_is_unlikely_to_be_shown_faster_is_not_said_to_be_slower():
     assert answer.sentences.startswith(
         "Your baseline stays: recomputing all 12 gelu operators "
         "at batch 48 is unlikely to be shown faster, so measuring it stopped after 4 "
-        "rounds beside it ("
+        "repetitions beside it ("
     )
 
 
-def test_measuring_did_not_stop_early_where_no_round_was_left():
+def test_measuring_did_not_stop_early_where_no_repetition_was_left():
     answer = verdict(TRIED, scattered(5, -9, 1, -4), 4)
     assert answer.kind_of_answer == "baseline_best"
-    assert answer.sentences.endswith("x); 4 rounds beside it do not tell.")
+    assert answer.sentences.endswith("x); 4 repetitions beside it do not tell.")
 
 
-def test_who_was_given_up_early_is_said_to_be_though_others_had_more_rounds():
-    beside = rounds(LAYERS, *[340.0 * (1 + 0.01 * (-1) ** number) for number in range(12)])
+def test_who_was_given_up_early_is_said_to_be_though_others_had_more_repetitions():
+    beside = repetitions(LAYERS, *[340.0 * (1 + 0.01 * (-1) ** number) for number in range(12)])
     answer = verdict(TRIED, (*scattered(*[5, -9, 1, -4] + [0] * 8)[:16], *beside))
     gelu = next(one for one in answer.comparisons if one.configuration == GELU)
-    assert gelu.rounds < 12
+    assert gelu.repetitions < 12
     assert gelu.found == "hopeless"
 
 
-def test_what_rounds_scatter_too_much_for_is_not_called_unlikely():
+def test_what_repetitions_scatter_too_much_for_is_not_called_unlikely():
     answer = verdict(TRIED, scattered(500, -90, 300, -80))
     assert (
-        "may be faster than your baseline (under 0.1x to over 10x); 4 rounds beside it do not tell." in answer.sentences
+        "may be faster than your baseline (under 0.1x to over 10x); 4 repetitions beside it do not tell."
+        in answer.sentences
     )
 
 
@@ -228,12 +237,12 @@ def test_what_is_not_faster_by_half_a_percent_leaves_the_baseline_the_best():
     assert answer.kind_of_answer == "baseline_best"
     assert answer.sentences.startswith(
         "Your baseline is already the best: recomputing all 12 gelu operators "
-        "at batch 48, measured again in 4 rounds beside it, is not "
+        "at batch 48, measured again in 4 repetitions beside it, is not "
         "faster by 0.5 % or more ("
     )
 
 
-def test_a_gain_below_half_a_percent_is_no_win_however_little_rounds_scatter():
+def test_a_gain_below_half_a_percent_is_no_win_however_little_repetitions_scatter():
     assert compared(scattered(*[0.4] * 12))[0].found != "win"
     assert compared(scattered(*[0.6] * 12))[0].found == "win"
 
@@ -249,9 +258,9 @@ def test_a_gain_below_half_a_percent_is_no_win_however_little_rounds_scatter():
     ],
     ids=["died", "out of memory", "over the limit", "thrashed", "loss not finite"],
 )
-def test_one_bad_round_of_many_disqualifies(flaw):
+def test_one_bad_repetition_of_many_disqualifies(flaw):
     many = [412.0 + i for i in range(19)]
-    repeats = rounds(BASELINE, *[340.0 + i for i in range(20)]) + rounds(GELU, *many, flaw)
+    repeats = repetitions(BASELINE, *[340.0 + i for i in range(20)]) + repetitions(GELU, *many, flaw)
     answer = verdict(TRIED[:2], repeats)
     assert answer.kind_of_answer == "baseline_best"
     assert answer.comparisons[0].found == "failed"
@@ -300,14 +309,14 @@ def test_where_a_search_was_cut_short_nothing_is_said_of_what_was_not_tried():
 
 
 def test_finalists_that_lost_say_nothing_of_what_was_not_tried():
-    answer = cut_short(TRIED, rounds(BASELINE, 340.0, 341.0, 340.5) + rounds(GELU, 339.0, 338.0, 339.5))
+    answer = cut_short(TRIED, repetitions(BASELINE, 340.0, 341.0, 340.5) + repetitions(GELU, 339.0, 338.0, 339.5))
     assert (answer.kind_of_answer, answer.winner) == ("undecided", BASELINE)
     assert answer.sentences.startswith("Your baseline stays: ")
     assert answer.sentences.endswith("of the 2 others measured of 40,095 settings; the search stopped for time.")
 
 
 def test_a_winner_is_one_however_the_search_ended():
-    repeats = rounds(BASELINE, 340.0, 341.0, 340.5) + rounds(GELU, 412.0, 413.0, 411.0)
+    repeats = repetitions(BASELINE, 340.0, 341.0, 340.5) + repetitions(GELU, 412.0, 413.0, 411.0)
     assert cut_short(TRIED, repeats).kind_of_answer == "winner"
 
 
@@ -321,23 +330,23 @@ def test_where_there_is_nothing_to_gain_the_baseline_is_the_answer():
 
 
 @pytest.mark.parametrize("baseline", [(340.0, 338.0), (340.0, 338.0, Died("killed"), Died("killed"))])
-def test_a_runner_up_of_which_the_rounds_have_begun_is_waited_for(baseline):
-    slow = rounds(GELU, 309.0, 306.0, 308.0, 307.0)
-    own = rounds(BASELINE, 340.0, 338.0, 341.0, 339.0)
-    later = rounds(BASELINE, *baseline, final=2) + rounds(LAYERS, 405.0, 402.0, final=2)
+def test_a_runner_up_of_which_the_repetitions_have_begun_is_waited_for(baseline):
+    slow = repetitions(GELU, 309.0, 306.0, 308.0, 307.0)
+    own = repetitions(BASELINE, 340.0, 338.0, 341.0, 339.0)
+    later = repetitions(BASELINE, *baseline, confirmation=2) + repetitions(LAYERS, 405.0, 402.0, confirmation=2)
     answer = verdict(TRIED, own + slow + later)
     assert (answer.kind_of_answer, answer.winner) == ("undecided", LAYERS)
     assert verdict(TRIED, own + slow).kind_of_answer == "baseline_best", "and one that has none is not"
 
 
-def test_without_enough_rounds_the_fastest_is_named_but_nothing_is_decided():
+def test_without_enough_repetitions_the_fastest_is_named_but_nothing_is_decided():
     answer = verdict(TRIED)
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
     assert "not measured again" in answer.sentences
-    for most_rounds in (2, 12):
-        answer = verdict(TRIED, rounds(BASELINE, 340.0, 341.0) + rounds(GELU, 412.0, 413.0), most_rounds)
+    for most_repetitions in (2, 12):
+        answer = verdict(TRIED, repetitions(BASELINE, 340.0, 341.0) + repetitions(GELU, 412.0, 413.0), most_repetitions)
         assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
-        assert "2 rounds" in answer.sentences
+        assert "2 repetitions" in answer.sentences
 
 
 def test_a_baseline_over_the_limit_gives_way_to_the_fastest_that_fits():
@@ -349,56 +358,62 @@ def test_a_baseline_over_the_limit_gives_way_to_the_fastest_that_fits():
     assert answer.remarks == ("Your baseline needs 1.17 GiB, more than 900 MiB.",)
 
 
-def test_a_finalist_that_failed_in_the_rounds_gives_way_to_the_next():
+def test_a_finalist_that_failed_in_the_repetitions_gives_way_to_the_next():
     tried = trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0)), (GELU, fast(240.0)))
-    answer = verdict(tried, rounds(SMALL, 250.0, OutOfMemory("out of memory"), 250.0) + rounds(GELU, 239.0, 240.0))
+    answer = verdict(
+        tried, repetitions(SMALL, 250.0, OutOfMemory("out of memory"), 250.0) + repetitions(GELU, 239.0, 240.0)
+    )
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", GELU)
     assert "runs out of memory" in answer.sentences
 
 
 def test_a_lucky_trial_does_not_beat_what_was_measured_again():
     tried = trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(300.0)), (GELU, fast(298.0)))
-    answer = verdict(tried, rounds(SMALL, 281.0, 282.0, 283.0))
+    answer = verdict(tried, repetitions(SMALL, 281.0, 282.0, 283.0))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
     assert "gives 282.0 samples/s" in answer.sentences
     assert "measured once" not in answer.sentences
 
 
-def test_a_finalist_without_figures_of_its_rounds_is_told_without_them():
+def test_a_finalist_without_figures_of_its_repetitions_is_told_without_them():
     tried = trials((BASELINE, fast(340.0)), (GELU, fast(330.0)))
-    uncounted = rounds(BASELINE, 340.0, 341.0, 342.0) + rounds(GELU, *[fast(0.0)] * 3)
+    uncounted = repetitions(BASELINE, 340.0, 341.0, 342.0) + repetitions(GELU, *[fast(0.0)] * 3)
     (comparison,) = compared(uncounted)
     assert (comparison.figures, comparison.found) == (None, "open")
     told = verdict(tried, uncounted)
     assert told.winner == BASELINE
-    assert "0 rounds beside it do not tell yet" in told.sentences
+    assert "0 repetitions beside it do not tell yet" in told.sentences
 
 
-def test_rounds_are_held_against_the_baseline_of_the_same_final():
-    slow_day = rounds(BASELINE, 240.0, 238.0, 242.0) + rounds(LAYERS, 241.0, 239.0, 240.0)
-    fast_day = rounds(BASELINE, 340.0, 338.0, 342.0, final=2) + rounds(GELU, 341.0, 339.0, 343.0, final=2)
+def test_repetitions_are_held_against_the_baseline_of_the_same_confirmation():
+    slow_day = repetitions(BASELINE, 240.0, 238.0, 242.0) + repetitions(LAYERS, 241.0, 239.0, 240.0)
+    fast_day = repetitions(BASELINE, 340.0, 338.0, 342.0, confirmation=2) + repetitions(
+        GELU, 341.0, 339.0, 343.0, confirmation=2
+    )
     by_key = {one.configuration.key: one for one in compared(slow_day + fast_day)}
     assert by_key[LAYERS.key].baseline_figures.samples_per_s == 240.0
     assert by_key[GELU.key].baseline_figures.samples_per_s == 340.0
     assert verdict(TRIED, slow_day + fast_day).kind_of_answer == "baseline_best"
 
 
-def test_a_final_that_was_cut_short_does_not_hide_an_earlier_whole_one():
-    whole = rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 412.0, 405.0, 420.0)
-    cut_short = rounds(BASELINE, 340.0, final=2) + rounds(GELU, 412.0, final=2)
+def test_a_confirmation_that_was_cut_short_does_not_hide_an_earlier_whole_one():
+    whole = repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(GELU, 412.0, 405.0, 420.0)
+    cut_short = repetitions(BASELINE, 340.0, confirmation=2) + repetitions(GELU, 412.0, confirmation=2)
     assert verdict(TRIED, whole + cut_short).winner == GELU
 
 
 def test_a_faster_one_that_was_not_measured_again_leaves_the_question_open():
     tried = trials((BASELINE, fast(340.0)), (GELU, fast(350.0)), (LAYERS, fast(480.0)))
-    answer = verdict(tried, rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(GELU, 340.0, 339.0, 341.0))
+    answer = verdict(tried, repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(GELU, 340.0, 339.0, 341.0))
     assert (answer.kind_of_answer, answer.winner) == ("undecided", LAYERS)
 
 
-def test_a_baseline_that_fails_in_its_rounds_is_said_to():
-    answer = verdict(TRIED, rounds(BASELINE, 340.0, Died("killed"), 341.0) + rounds(GELU, 480.0, 481.0, 479.0))
+def test_a_baseline_that_fails_in_its_repetitions_is_said_to():
+    answer = verdict(
+        TRIED, repetitions(BASELINE, 340.0, Died("killed"), 341.0) + repetitions(GELU, 480.0, 481.0, 479.0)
+    )
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
-    assert answer.remarks == ("Your baseline failed in 1 of 3 rounds.",)
+    assert answer.remarks == ("Your baseline failed in 1 of 3 repetitions.",)
 
 
 def test_where_nothing_fits_the_least_seen_is_named():
@@ -431,11 +446,14 @@ def hot(rate, share=0.5):
     )
 
 
-def test_an_answer_says_in_how_many_of_its_rounds_heat_slowed_the_gpu_down():
-    repeats = (*rounds(BASELINE, 340.0, hot(200.0), 341.0), *rounds(GELU, hot(412.0), hot(413.0, share=0), 414.0))
-    sentence = "Heat or its power supply slowed the GPU down in 2 of 6 measurements of these rounds"
+def test_an_answer_says_in_how_many_of_its_repetitions_heat_slowed_the_gpu_down():
+    repeats = (
+        *repetitions(BASELINE, 340.0, hot(200.0), 341.0),
+        *repetitions(GELU, hot(412.0), hot(413.0, share=0), 414.0),
+    )
+    sentence = "Heat or its power supply slowed the GPU down in 2 of 6 measurements of these repetitions"
     assert sentence in verdict(TRIED, repeats).sentences
-    assert "slowed the GPU down" not in verdict(TRIED, rounds(BASELINE, 340.0, 341.0)).sentences
+    assert "slowed the GPU down" not in verdict(TRIED, repetitions(BASELINE, 340.0, 341.0)).sentences
     hot_trials = trials((BASELINE, hot(340.0)), (GELU, fast(330.0)))
     assert "slowed the GPU down in 1 of 2 trials" in verdict(hot_trials).sentences
 
@@ -519,8 +537,8 @@ def test_where_the_least_memory_is_sought_a_twentieth_of_a_peak_that_lies_idle_i
     assert idle(390, 400) == ""
 
 
-def test_segments_that_grow_are_offered_for_what_rounds_show_and_where_nothing_fits():
-    assert OFFER in on_gpu(TRIED, repeats=rounds(GELU, held(700, 800, allocator_retries=1)))
+def test_segments_that_grow_are_offered_for_what_repetitions_show_and_where_nothing_fits():
+    assert OFFER in on_gpu(TRIED, repeats=repetitions(GELU, held(700, 800, allocator_retries=1)))
     too_large = trials((BASELINE, held(700, 980)), (SMALL, held(700, 870)))
     reason = on_gpu(too_large)
     assert reason.startswith("Nothing tried trains within")
@@ -546,73 +564,77 @@ def test_a_study_that_measured_nothing_is_undecided():
     assert verdict(trials((BASELINE, measured(0.0, 16, MIB)), (GELU, measured(0.0, 16, MIB)))).winner is None
 
 
-def test_one_that_lost_early_does_not_hide_a_winner_with_all_rounds():
+def test_one_that_lost_early_does_not_hide_a_winner_with_all_repetitions():
     answer = verdict(
         TRIED,
-        rounds(BASELINE, 340.0, 338.0, 342.0, 341.0)
-        + rounds(GELU, 309.0, 307.0, 308.0)
-        + rounds(LAYERS, 405.0, 402.0, 407.0, 405.0),
+        repetitions(BASELINE, 340.0, 338.0, 342.0, 341.0)
+        + repetitions(GELU, 309.0, 307.0, 308.0)
+        + repetitions(LAYERS, 405.0, 402.0, 407.0, 405.0),
     )
     assert (answer.kind_of_answer, answer.winner) == ("winner", LAYERS)
 
 
-# -- who is measured in the next round
+# -- who is measured in the next repetition
 
 
 def following(repeats, entrants=(BASELINE, GELU, LAYERS), **options):
-    given = {"most_rounds": 12, "baseline_is_finite": True, "seed": "a final"}
-    return next_round(repeats, entrants, BASELINE, AIM, **given | options)
+    given = {"most_repetitions": 12, "baseline_is_finite": True, "seed": "a confirmation"}
+    return next_repetition(repeats, entrants, BASELINE, AIM, **given | options)
 
 
-def alike(num_rounds, *configurations):
+def alike(num_repetitions, *configurations):
     return tuple(
-        one for each in configurations for one in rounds(each, *[340.0 + 30 * (n % 2) for n in range(num_rounds)])
+        one
+        for each in configurations
+        for one in repetitions(each, *[340.0 + 30 * (n % 2) for n in range(num_repetitions)])
     )
 
 
-def test_the_second_round_is_the_reverse_of_the_first_and_others_have_orders_of_their_own():
+def test_the_second_repetition_is_the_reverse_of_the_first_and_others_have_orders_of_their_own():
     everyone = (BASELINE, GELU, LAYERS)
-    orders = [following(noisy_rounds(number)) for number in range(8)]
+    orders = [following(noisy_repetitions(number)) for number in range(8)]
     assert all(set(order) == set(everyone) for order in orders)
     assert orders[1] == orders[0][::-1]
     assert len({*orders[2:]}) > 2
-    assert orders == [following(noisy_rounds(number)) for number in range(8)], "the same study measures the same way"
+    assert orders == [following(noisy_repetitions(number)) for number in range(8)], (
+        "the same study measures the same way"
+    )
     assert len({following((), seed=str(seed)) for seed in range(30)}) == 6
 
 
-def noisy_rounds(number):
-    """Rounds that leave everything open."""
+def noisy_repetitions(number):
+    """Repetitions that leave everything open."""
     rates = {BASELINE: (340.0, 340.0), GELU: (440.0, 330.0), LAYERS: (350.0, 440.0)}
-    return tuple(one for each, rate in rates.items() for one in rounds(each, *(rate * 4)[:number]))
+    return tuple(one for each, rate in rates.items() for one in repetitions(each, *(rate * 4)[:number]))
 
 
-def test_rounds_go_on_while_the_answer_is_open_and_no_further_than_they_may():
-    assert following(noisy_rounds(8))
-    assert following(noisy_rounds(8), most_rounds=8) == ()
+def test_repetitions_go_on_while_the_answer_is_open_and_no_further_than_they_may():
+    assert following(noisy_repetitions(8))
+    assert following(noisy_repetitions(8), most_repetitions=8) == ()
 
 
-def test_a_win_ends_a_final():
-    sure = rounds(GELU, *[420.0] * 4)
+def test_a_win_ends_a_confirmation():
+    sure = repetitions(GELU, *[420.0] * 4)
     assert following(alike(4, BASELINE, LAYERS)[:4] + sure, (BASELINE, GELU)) != ()
-    steady = rounds(BASELINE, 340.0, 341.0, 340.0, 339.0)
-    assert following(steady + sure + rounds(LAYERS, 341.0, 340.0, 339.0, 340.0)) == ()
+    steady = repetitions(BASELINE, 340.0, 341.0, 340.0, 339.0)
+    assert following(steady + sure + repetitions(LAYERS, 341.0, 340.0, 339.0, 340.0)) == ()
 
 
 def test_who_cannot_win_any_more_or_failed_is_measured_no_further():
-    own = rounds(BASELINE, 340.0, 370.0, 310.0, 345.0)
-    slow = rounds(GELU, 240.0, 260.0, 215.0, 241.0)
-    close = rounds(LAYERS, 380.0, 375.0, 340.0, 390.0)
+    own = repetitions(BASELINE, 340.0, 370.0, 310.0, 345.0)
+    slow = repetitions(GELU, 240.0, 260.0, 215.0, 241.0)
+    close = repetitions(LAYERS, 380.0, 375.0, 340.0, 390.0)
     assert set(following(own + slow + close)) == {BASELINE, LAYERS}
-    assert set(following(own[:1] + rounds(GELU, Died("killed")) + close[:1])) == {BASELINE, LAYERS}
-    assert following(own[:1] + rounds(GELU, Died("killed")) + rounds(LAYERS, fast(380.0, 901))) == ()
-    # Who was left out of a round stays out, whatever its rounds look like later.
+    assert set(following(own[:1] + repetitions(GELU, Died("killed")) + close[:1])) == {BASELINE, LAYERS}
+    assert following(own[:1] + repetitions(GELU, Died("killed")) + repetitions(LAYERS, fast(380.0, 901))) == ()
+    # Who was left out of a repetition stays out, whatever its repetitions look like later.
     assert set(following(own + slow[:3] + close)) == {BASELINE, LAYERS}
 
 
-def test_a_baseline_that_keeps_failing_ends_its_final():
+def test_a_baseline_that_keeps_failing_ends_its_confirmation():
     failing = [Died("killed"), 340.0, Died("killed"), Died("killed")]
-    assert following(rounds(BASELINE, *failing[:3]) + rounds(GELU, *[412.0] * 3), (BASELINE, GELU))
-    assert following(rounds(BASELINE, *failing) + rounds(GELU, *[412.0] * 4), (BASELINE, GELU)) == ()
+    assert following(repetitions(BASELINE, *failing[:3]) + repetitions(GELU, *[412.0] * 3), (BASELINE, GELU))
+    assert following(repetitions(BASELINE, *failing) + repetitions(GELU, *[412.0] * 4), (BASELINE, GELU)) == ()
 
 
 # -- a machine that others use too
@@ -650,12 +672,12 @@ def test_what_may_be_faster_on_a_machine_of_its_own_leaves_the_question_open():
     answer = verdict(tried)
     assert (answer.kind_of_answer, answer.winner) == ("undecided", BASELINE)
     assert "recomputing all 12 gelu operators at batch 48 was measured while other programs" in answer.sentences
-    begun = verdict(tried, rounds(BASELINE, 340.0, 341.0) + rounds(GELU, 412.0, 413.0))
+    begun = verdict(tried, repetitions(BASELINE, 340.0, 341.0) + repetitions(GELU, 412.0, 413.0))
     assert (begun.kind_of_answer, begun.winner) == ("undecided", BASELINE)
-    assert "2 rounds beside it do not tell yet" in begun.sentences
-    failed = verdict(tried, rounds(BASELINE, Died("killed")) + rounds(GELU, 412.0))
+    assert "2 repetitions beside it do not tell yet" in begun.sentences
+    failed = verdict(tried, repetitions(BASELINE, Died("killed")) + repetitions(GELU, 412.0))
     assert failed.kind_of_answer == "undecided"
-    told = verdict(tried, rounds(BASELINE, 340.0, 341.0, 339.0) + rounds(GELU, 301.0, 302.0, 300.0))
+    told = verdict(tried, repetitions(BASELINE, 340.0, 341.0, 339.0) + repetitions(GELU, 301.0, 302.0, 300.0))
     assert told.kind_of_answer == "baseline_best"
 
 
@@ -670,9 +692,9 @@ def test_a_small_gain_is_seen_where_neither_the_baseline_nor_trials_had_their_ke
     answer = verdict(tried)
     says = "Trials were measured without the search for kernels (max-autotune)"
     assert says in answer.sentences
-    told = verdict(tried, rounds(BASELINE, 390.0, 391.0, 389.0) + rounds(GELU, 450.0, 451.0, 449.0))
+    told = verdict(tried, repetitions(BASELINE, 390.0, 391.0, 389.0) + repetitions(GELU, 450.0, 451.0, 449.0))
     assert told.kind_of_answer == "winner"
-    assert "kernels" not in told.sentences, "rounds have the search"
+    assert "kernels" not in told.sentences, "repetitions have the search"
 
 
 def test_what_was_held_back_is_told():
@@ -692,8 +714,8 @@ def test_in_search_of_memory_what_was_too_slow_on_a_busy_machine_is_measured_aga
     assert doubtful(tried, FACTS, aim) == (SMALL,)
 
 
-def test_a_busy_machine_is_told_once_with_the_difference_that_rounds_can_show():
-    repeats = rounds(BASELINE, 340.0, contended(fast(338.0)), 342.0) + rounds(
+def test_a_busy_machine_is_told_once_with_the_difference_that_repetitions_can_show():
+    repeats = repetitions(BASELINE, 340.0, contended(fast(338.0)), 342.0) + repetitions(
         GELU, 412.0, contended(fast(405.0)), 420.0
     )
     answer = verdict(TRIED, repeats)
@@ -701,29 +723,32 @@ def test_a_busy_machine_is_told_once_with_the_difference_that_rounds_can_show():
     (comparison,) = answer.comparisons
     difference = comparison.speedup_high / comparison.speedup - 1
     assert answer.sentences.endswith(
-        "Other programs kept the machine busy in 2 of 6 measurements of these rounds: only a difference of "
+        "Other programs kept the machine busy in 2 of 6 measurements of these repetitions: only a difference of "
         f"{100 * difference:.3g} % or more can be trusted."
     )
 
 
-def test_rounds_that_vary_by_whole_factors_are_said_to_tell_nothing():
+def test_repetitions_that_vary_by_whole_factors_are_said_to_tell_nothing():
     slow, quick = contended(fast(20.0)), contended(fast(900.0))
-    repeats = rounds(BASELINE, slow, slow, quick) + rounds(GELU, quick, 300.0, 990.0)
+    repeats = repetitions(BASELINE, slow, slow, quick) + repetitions(GELU, quick, 300.0, 990.0)
     answer = verdict(TRIED, repeats, 3)
     assert (
-        "may be faster than your baseline (under 0.1x to over 10x); 3 rounds beside it do not tell" in answer.sentences
+        "may be faster than your baseline (under 0.1x to over 10x); 3 repetitions beside it do not tell"
+        in answer.sentences
     )
     assert answer.sentences.endswith(
-        "Other programs kept the machine busy in 4 of 6 measurements of these rounds, which tell next to nothing: "
+        "Other programs kept the machine busy in 4 of 6 measurements of these repetitions, which tell next to nothing: "
         "measure again when they are done, as a study of another name (--study)."
     )
 
 
 def test_what_kept_a_loser_open_says_nothing_of_a_winner():
     wild = contended(fast(20.0))
-    repeats = rounds(BASELINE, 340.0, 342.0, wild, final=1) + rounds(LAYERS, 341.0, wild, 900.0, final=1)
-    repeats += rounds(BASELINE, 340.0, contended(fast(338.0)), 342.0, final=2)
-    repeats += rounds(GELU, 412.0, contended(fast(405.0)), 420.0, final=2)
+    repeats = repetitions(BASELINE, 340.0, 342.0, wild, confirmation=1) + repetitions(
+        LAYERS, 341.0, wild, 900.0, confirmation=1
+    )
+    repeats += repetitions(BASELINE, 340.0, contended(fast(338.0)), 342.0, confirmation=2)
+    repeats += repetitions(GELU, 412.0, contended(fast(405.0)), 420.0, confirmation=2)
     answer = verdict(TRIED, repeats, 3)
     assert (answer.kind_of_answer, answer.winner) == ("winner", GELU)
     loser, won = answer.comparisons
@@ -733,7 +758,7 @@ def test_what_kept_a_loser_open_says_nothing_of_a_winner():
     )
 
 
-def test_without_rounds_single_measurements_on_a_busy_machine_are_trusted_to_a_factor():
+def test_without_repetitions_single_measurements_on_a_busy_machine_are_trusted_to_a_factor():
     tried = trials((BASELINE, contended(fast(340.0))), (GELU, contended(fast(160.0))), (LAYERS, fast(150.0)))
     answer = verdict(tried)
     assert answer.kind_of_answer == "baseline_best"
@@ -745,19 +770,19 @@ def test_without_rounds_single_measurements_on_a_busy_machine_are_trusted_to_a_f
     assert "Other programs" not in verdict(trials((BASELINE, fast(340.0)), (GELU, fast(320.0)))).sentences
 
 
-def test_a_finalist_is_beaten_by_one_that_was_better_in_every_round_of_both():
-    repeats = rounds(GELU, 412.0, 400.0) + rounds(LAYERS, 405.0)
+def test_a_finalist_is_beaten_by_one_that_was_better_in_every_repetition_of_both():
+    repeats = repetitions(GELU, 412.0, 400.0) + repetitions(LAYERS, 405.0)
     assert is_beaten(repeats, LAYERS, GELU, AIM)
     assert not is_beaten(repeats, GELU, LAYERS, AIM)
     assert not is_beaten((*repeats, Repeat(LAYERS, 1, fast(401.0))), LAYERS, GELU, AIM)
-    assert not is_beaten(rounds(GELU, 412.0) + rounds(LAYERS, 405.0, final=2), LAYERS, GELU, AIM)
+    assert not is_beaten(repetitions(GELU, 412.0) + repetitions(LAYERS, 405.0, confirmation=2), LAYERS, GELU, AIM)
 
 
 def test_in_search_of_memory_only_one_that_is_smaller_and_no_slower_beats_another():
     aim = Aim(Objective("memory"), LIMIT)
-    slow_and_small, fast_and_large = rounds(GELU, fast(400.0, 700)), rounds(LAYERS, fast(405.0, 800))
+    slow_and_small, fast_and_large = repetitions(GELU, fast(400.0, 700)), repetitions(LAYERS, fast(405.0, 800))
     assert not is_beaten(slow_and_small + fast_and_large, LAYERS, GELU, aim)
-    assert is_beaten(rounds(GELU, fast(405.0, 700)) + fast_and_large, LAYERS, GELU, aim)
+    assert is_beaten(repetitions(GELU, fast(405.0, 700)) + fast_and_large, LAYERS, GELU, aim)
 
 
 def test_the_front_keeps_what_nothing_beats_in_both():
@@ -795,7 +820,7 @@ def test_what_stands_against_a_measurement_is_named(measurement, flaws):
     assert is_feasible(measurement, LIMIT, baseline_is_finite=True) == (not flaws)
 
 
-# -- whole finals on simulated machines; tests/benchmarks/rounds.py has many more of them
+# -- whole confirmations on simulated machines; tests/benchmarks/repetitions.py has many more of them
 
 
 def chance_cells(*, aside):
@@ -831,7 +856,7 @@ def test_where_nothing_is_faster_something_rarely_wins(name):
 def test_what_is_faster_is_found(name, least):
     found = simulate(chance_cells(aside=False)[name], 200, seed=5000)
     assert found.wins >= least * found.studies
-    assert found.rounds < 10
+    assert found.repetitions < 10
 
 
 UNSURE = Believed(chances_to_fit={GELU.key: 0.4})
@@ -849,7 +874,7 @@ def test_what_may_not_fit_again_is_a_finalist_only_where_nothing_else_is():
 
 
 def test_what_may_not_fit_again_has_its_turn_where_nothing_else_may_win_any_more():
-    lost = rounds(BASELINE, *[405.0] * 4) + rounds(LAYERS, *[404.0] * 4)
+    lost = repetitions(BASELINE, *[405.0] * 4) + repetitions(LAYERS, *[404.0] * 4)
     assert finalists(TRIED, FACTS, AIM, lost, believed=UNSURE)[0] == GELU
     answer = decided(TRIED, lost)
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
@@ -862,13 +887,13 @@ def test_of_what_is_not_likely_to_fit_the_likelier_has_its_turn_first():
     assert finalists(TRIED, FACTS, AIM, believed=both)[0] == GELU
 
 
-def test_rounds_that_fitted_tell_more_than_what_was_believed():
-    begun = rounds(BASELINE, 340.0, 341.0) + rounds(GELU, 412.0, 411.0)
+def test_repetitions_that_fitted_tell_more_than_what_was_believed():
+    begun = repetitions(BASELINE, 340.0, 341.0) + repetitions(GELU, 412.0, 411.0)
     assert GELU in finalists(TRIED, FACTS, AIM, begun, believed=UNSURE)
 
 
 def test_a_winner_is_told_with_what_was_left_out_for_it():
-    won = rounds(BASELINE, 340.0, 338.0, 342.0) + rounds(LAYERS, 405.0, 404.0, 406.0)
+    won = repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(LAYERS, 405.0, 404.0, 406.0)
     answer = decided(TRIED, won)
     assert (answer.kind_of_answer, answer.winner) == ("winner", LAYERS)
     assert " ".join(answer.remarks) == (
@@ -893,17 +918,17 @@ def test_without_a_baseline_of_what_is_not_likely_to_fit_the_likelier_goes_first
 def test_what_others_slowed_down_below_the_script_is_not_called_the_best():
     slow = contended(fast(60.0), 0.9)
     tried = trials((BASELINE, fast(340.0)), (GELU, fast(412.0)))
-    answer = verdict(tried, rounds(GELU, slow))
+    answer = verdict(tried, repetitions(GELU, slow))
     assert (answer.kind_of_answer, answer.winner, answer.is_drowned) == ("undecided", BASELINE, True)
     assert answer.sentences == (
         "Other programs kept this machine too busy to tell: end them first. Recomputing all 12 gelu operators at "
         "batch 48 may be the best; beside other programs it was no faster than your script."
     )
     for others in (
-        rounds(BASELINE, 340.0, 341.0) + rounds(GELU, slow, slow),  # measured twice
-        rounds(GELU, contended(fast(330.0))),  # no slower than measurements scatter
-        rounds(GELU, contended(fast(60.0), 0.1)),  # the machine is not why
-        rounds(GELU, fast(60.0)),
+        repetitions(BASELINE, 340.0, 341.0) + repetitions(GELU, slow, slow),  # measured twice
+        repetitions(GELU, contended(fast(330.0))),  # no slower than measurements scatter
+        repetitions(GELU, contended(fast(60.0), 0.1)),  # the machine is not why
+        repetitions(GELU, fast(60.0)),
     ):
         assert not verdict(tried, others).is_drowned
 

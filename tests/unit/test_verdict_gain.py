@@ -50,7 +50,7 @@ def said(record: StudyRecord) -> str:
     return " ".join(gain_sentences(build_report(record)))
 
 
-def test_a_gain_of_one_kind_is_all_of_what_the_rounds_have_shown() -> None:
+def test_a_gain_of_one_kind_is_all_of_what_the_repetitions_have_shown() -> None:
     record = won(OWN, (BATCH, measured(190, 48, 20)))
     assert parts(record) == {("batch_size",): 2.0}
     assert said(record) == "All of this comes from the batch size (48 instead of 16)."

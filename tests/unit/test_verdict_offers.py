@@ -25,16 +25,16 @@ def came_to(rate, peak_mib=800, **flags):
 
 
 def study(outcome, rates=STEADY, *, answer=BASELINE, objective=SPEED, peak_mib=800):
-    """A study whose answer is the script as it is, measured in these rounds, and once compiled."""
+    """A study whose answer is the script as it is, measured in these repetitions, and once compiled."""
     trials = (Trial(0, BASELINE, "finished", came_to(100.0, peak_mib)),)
-    rounds = tuple(Repeat(BASELINE, number, came_to(rate, peak_mib)) for number, rate in enumerate(rates))
+    repetitions = tuple(Repeat(BASELINE, number, came_to(rate, peak_mib)) for number, rate in enumerate(rates))
     compiled = CompiledRun("compile", answer, COMPILED, outcome)
     verdict = Verdict("baseline_best", BASELINE, "", "", LIMIT, compiled=compiled)
     spec = StudySpec(script="train.py", objective=objective)
-    return StudyRecord("a study", spec, 0.0, "0.1.0", FACTS, trials, rounds, verdict)
+    return StudyRecord("a study", spec, 0.0, "0.1.0", FACTS, trials, repetitions, verdict)
 
 
-def test_a_gain_beyond_the_scatter_of_the_answer_s_rounds_is_told_by_their_mean():
+def test_a_gain_beyond_the_scatter_of_the_answer_s_repetitions_is_told_by_their_mean():
     assert compiled_gain(study(came_to(140.0))) == pytest.approx(1.4, rel=0.01)
 
 

@@ -78,7 +78,7 @@ def _peers(state: Path, memory_bytes: int) -> Iterator[Step]:
 
 def _rest(state: Path, memory_bytes: int) -> Iterator[Step]:
     # Small batches are bound by launches, large ones by the GPU.
-    yield noise_step("charlm", "4,512", state, "--rounds", "6")
+    yield noise_step("charlm", "4,512", state, "--repetitions", "6")
     for case in _named("llama-24GB", memory_bytes):
         yield study_step(case, state)
         yield _first_peers(case, state)
@@ -86,7 +86,7 @@ def _rest(state: Path, memory_bytes: int) -> Iterator[Step]:
     fitting = [case for case in cases("cuda") if case.is_for(memory_bytes)]
     for case in fitting:
         yield study_step(case, state)
-        yield peers_step(case, state, "--rounds", "3")
+        yield peers_step(case, state, "--repetitions", "3")
     for case in fitting:
         yield more_peers_step(case, state)
 
@@ -124,15 +124,15 @@ def peers_step(case: Case, state: Path, *options: str, is_after_end: bool = True
 
 
 def _first_peers(case: Case, state: Path) -> Step:
-    """A few of them, also beside an answer that no rounds have confirmed yet: these rounds tell as much."""
+    """A few of them, also beside an answer that no repetitions have confirmed yet: these repetitions tell as much."""
     names = (word for name in _FIRST_PEERS for word in ("--peer", name))
-    return peers_step(case, state, "--rounds", "3", *names, is_after_end=False)
+    return peers_step(case, state, "--repetitions", "3", *names, is_after_end=False)
 
 
 def more_peers_step(case: Case, state: Path) -> Step:
-    """The rest of the peers and of their rounds."""
+    """The rest of the peers and of their repetitions."""
     after = f"peers: {case.name}"
-    return Step(f"more rounds of {after}", _peers_of(case, state), 60.0, 500.0, after=after)
+    return Step(f"more repetitions of {after}", _peers_of(case, state), 60.0, 500.0, after=after)
 
 
 def _peers_of(case: Case, state: Path) -> tuple[str, ...]:

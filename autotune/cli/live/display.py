@@ -96,7 +96,7 @@ class Display:
         self._repeats: list[Repeat] = []
         self._best: Trial | None = None
         self._finalists: tuple[Configuration, ...] = ()
-        self._num_finals = 0
+        self._num_confirmations = 0
         self._console, self._target = console, ENGINES[spec.engine].target
         # Replaced as a whole, so that the thread that paints reads it without a lock.
         now_s = time.monotonic()
@@ -180,9 +180,9 @@ class Display:
 
     def searching_again(self) -> None:
         """Say that the search goes on, and why."""
-        self._note(stage="Search", doing={}, rounds_done=0)
+        self._note(stage="Search", doing={}, repetitions_done=0)
         self._note_best()
-        self._say("\nSearch goes on, as a round ruled a finalist out", style="bold")
+        self._say("\nSearch goes on, as a repetition ruled a finalist out", style="bold")
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """Note what a device works on."""
@@ -245,8 +245,10 @@ class Display:
 
     def repeating(self, configurations: tuple[Configuration, ...], num_runs: int) -> None:
         """Say what is measured again."""
-        self._finalists, self._num_finals = configurations, self._num_finals + 1
-        self._note(stage="Finalists", rounds_began_s=time.monotonic(), rounds_done=0, most_rounds=num_runs)
+        self._finalists, self._num_confirmations = configurations, self._num_confirmations + 1
+        self._note(
+            stage="Finalists", repetitions_began_s=time.monotonic(), repetitions_done=0, most_repetitions=num_runs
+        )
         self._note_best()
         own = None if self._facts is None else self._facts.baseline.key
         others = sum(one.key != own for one in configurations)
@@ -255,29 +257,31 @@ class Display:
         self._say(f"\nFinalists: {settings}{beside}, measured again in turns, at most {num_runs} runs", style="bold")
 
     def no_time(self, needed_s: float) -> None:
-        """Say how much time the rounds would take."""
+        """Say how much time the repetitions would take."""
         needed = format_duration(round(needed_s))
-        told = f"The time left is too short to confirm anything more: rounds and proof take about {needed}."
+        told = f"The time left is too short to confirm anything more: repetitions and proof take about {needed}."
         self._say(told, style="yellow")
 
-    def repeated(self, configuration: Configuration, round_number: int, outcome: Outcome) -> None:
-        """Print a round's line."""
+    def repeated(self, configuration: Configuration, repetition_number: int, outcome: Outcome) -> None:
+        """Print a repetition's line."""
         with self._lock:
-            self._repeats.append(Repeat(configuration, round_number, outcome, final=self._num_finals))
-            self._note(rounds_done=self._activity.rounds_done + 1)
+            self._repeats.append(
+                Repeat(configuration, repetition_number, outcome, confirmation=self._num_confirmations)
+            )
+            self._note(repetitions_done=self._activity.repetitions_done + 1)
             self._note_best()
-        self._say(f"round {round_number + 1}  {told_outcome(outcome)}  {self._name(configuration)}")
+        self._say(f"repetition {repetition_number + 1}  {told_outcome(outcome)}  {self._name(configuration)}")
 
     def proving(self, configuration: Configuration) -> None:
         """Say that the winner is checked."""
-        self._note(stage="Proof", doing={}, rounds_done=0)
+        self._note(stage="Proof", doing={}, repetitions_done=0)
         words = setting_words(configuration, self._clusters)
         steps = "runs" if self._target == "model" else "steps"
         self._say(f"\nProof: the first {steps} of your {self._target} as it is, beside {words}", style="bold")
 
     def compiling(self, configuration: Configuration) -> None:
         """Say that the answer is run compiled, that it is one run, and that the answer is there already."""
-        self._note(stage="Compiling", doing={}, rounds_done=0)
+        self._note(stage="Compiling", doing={}, repetitions_done=0)
         words = setting_words(configuration, self._clusters)
         self._say(f"\nWhat compiling would bring: {words}, in one run", style="bold")
         self._say("The answer is stored already, and this run changes nothing of it.")

@@ -27,7 +27,7 @@ class Activity:
 
     ``figure`` is the samples/s, or the memory, of the best so far. ``doing`` holds the work of each device, None for
     the one that the script takes. ``doing_since_s`` is None unless the script is being started or described. The
-    forecast is the search's own, of its latest end. ``rounds_done`` and ``most_rounds`` count runs.
+    forecast is the search's own, of its latest end. ``repetitions_done`` and ``most_repetitions`` count runs.
     """
 
     ends_at_s: float
@@ -37,9 +37,9 @@ class Activity:
     doing: Mapping[int | None, str] = field(default_factory=dict)
     doing_since_s: float | None = None
     forecast_ends_at_s: float | None = None
-    rounds_began_s: float = 0.0
-    rounds_done: int = 0
-    most_rounds: int = 0
+    repetitions_began_s: float = 0.0
+    repetitions_done: int = 0
+    most_repetitions: int = 0
 
 
 def status_text(activity: Activity, now_s: float, *, ending: str = "") -> str:
@@ -57,15 +57,16 @@ def status_text(activity: Activity, now_s: float, *, ending: str = "") -> str:
 def time_left(activity: Activity, now_s: float) -> str:
     """Say how long the study, or its search, may still take.
 
-    That is what the time budget has left, or less where the runs of the rounds so far let expect less. In the search it
-    may be the search's own forecast, which takes every trial that may still be worth making, and no rounds.
+    That is what the time budget has left, or less where the runs of the repetitions so far let expect less. In the
+    search it may be the search's own forecast, which takes every trial that may still be worth making, and no
+    repetitions.
     """
     if activity.stage == "Discovery":
         return f"{_whole(now_s - activity.began_s)} so far"
     left_s = activity.ends_at_s - now_s
-    if activity.rounds_done:
-        each_s = (now_s - activity.rounds_began_s) / activity.rounds_done
-        left_s = min(left_s, each_s * (activity.most_rounds - activity.rounds_done))
+    if activity.repetitions_done:
+        each_s = (now_s - activity.repetitions_began_s) / activity.repetitions_done
+        left_s = min(left_s, each_s * (activity.most_repetitions - activity.repetitions_done))
     forecast_at_s = activity.forecast_ends_at_s if activity.stage == "Search" else None
     if forecast_at_s is not None and 1 <= forecast_at_s - now_s < left_s:
         return f"ends in at most {format_duration(round(forecast_at_s - now_s))}"

@@ -28,7 +28,7 @@ from .prior_values import Evidence
 
 # Such a share of a variance is added, or left, where rounding could leave less than nothing.
 _JITTER = 1e-9
-# Rounds in which the bounds are brought into line with each other.
+# Repetitions in which the bounds are brought into line with each other.
 _ROUNDS = 3
 # What a bound leaves of a variance, as a share, and the most noise, in variances, of the measurement that stands for
 # it: they keep that noise above zero and finite.
@@ -123,8 +123,8 @@ class GaussianProcess:
     def _raise(self, index: npt.NDArray[np.intp], bounds: Array) -> None:
         """Take each bounded value for what it is expected to be above its bound, as uncertain as that leaves it.
 
-        One parallel round of expectation propagation (section 3.6; Minka 2001) whose likelihood is a step at the bound.
-        ``index`` are the places of the bounds in ``X``; ``bounds`` (n,) has the bounds at those places.
+        One parallel repetition of expectation propagation (section 3.6; Minka 2001) whose likelihood is a step at the
+        bound. ``index`` are the places of the bounds in ``X``; ``bounds`` (n,) has the bounds at those places.
         """
         from scipy.special import log_ndtr
 

@@ -125,7 +125,7 @@ class CostModel:
         return self._within(*self._highest(*self.peaks.of_all(), Noise.HIGHEST_OF_ALL)) * ~self.ruled_out
 
     def fits_again(self, trials: Sequence[Observation]) -> Array:
-        """Return the chance that measured trials that fitted fit in every process of a final, (trials,).
+        """Return the chance that measured trials that fitted fit in every process of a confirmation, (trials,).
 
         1 where peaks do not scatter, for the script as it stands, and for another engine, of which nothing is expected.
         """

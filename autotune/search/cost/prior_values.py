@@ -157,9 +157,9 @@ class Noise:
     # The resident set is another one in each process, by some per cent; what an allocator counts is not.
     PEAKS: Final = (0.003, 0.01)
     RESIDENT_SETS: Final = (0.03, 0.05)
-    # An answer has to fit in the process of its trial, and in those of a final: four, by judgement. The mean and the
-    # standard deviation of the highest of so many values of a standard normal distribution, for what is untried and for
-    # what has had its trial.
+    # An answer has to fit in the process of its trial, and in those of a confirmation: four, by judgement. The mean and
+    # the standard deviation of the highest of so many values of a standard normal distribution, for what is untried and
+    # for what has had its trial.
     PROCESSES_OF_ANSWER: Final = 5
     HIGHEST_OF_ALL: Final = (1.163, 0.669)
     HIGHEST_OF_FINAL: Final = (1.029, 0.701)

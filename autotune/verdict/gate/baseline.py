@@ -17,7 +17,7 @@ from ...records.words import joined
 
 _AGAIN = "`autotune gate BUNDLE SCRIPT --update-baseline --baseline FILE` writes one"
 LEAST_ROUNDS = 8
-"""So many rounds a baseline has: by fewer, later gates cannot tell a loss as large as is allowed from none
+"""So many repetitions a baseline has: by fewer, later gates cannot tell a loss as large as is allowed from none
 (``tests/benchmarks/gate.py``)."""
 
 
@@ -61,16 +61,18 @@ def read_baseline(path: Path, configuration: str) -> GateBaseline:
         )
     readings = [one for one in (baseline.setting, baseline.script) if one is not None]
     if not all(one.is_usable for one in readings) or len({len(one.samples_per_s) for one in readings}) > 1:
-        raise UsageError(f"the baseline {str(path)!r} has rounds without figures, or not as many of both", hint=_AGAIN)
+        raise UsageError(
+            f"the baseline {str(path)!r} has repetitions without figures, or not as many of both", hint=_AGAIN
+        )
     return baseline
 
 
 def why_no_baseline(found: Gate) -> str:
     """Return why later gates may not be held against what this one measured, in a clause; empty if they may."""
-    if found.answer not in ("pass", "improvement") or found.rounds < LEAST_ROUNDS:
-        return f"it takes {LEAST_ROUNDS} rounds without a regression"
+    if found.answer not in ("pass", "improvement") or found.repetitions < LEAST_ROUNDS:
+        return f"it takes {LEAST_ROUNDS} repetitions without a regression"
     if open_ones := joined([one.name for one in found.gauges if one.found == "open"]):
-        return f"these rounds leave {open_ones} open; more of them, or a quieter machine, may tell"
+        return f"these repetitions leave {open_ones} open; more of them, or a quieter machine, may tell"
     if found.reference == "stored" and any(one.name == "speed" and one.found == "better" for one in found.gauges):
         return "this machine may only be faster today. `--against script`, or another version's path, tells"
     return ""
@@ -116,7 +118,7 @@ def new_baseline(gate: Gate, configuration: str, spec: StudySpec, before: GateBa
 def reference_for(baseline: GateBaseline, environment: Environment) -> Reference | None:
     """Return what to compare with here: what was stored on such a device, else the script as it stands.
 
-    None where the baseline has no rounds of the script either.
+    None where the baseline has no repetitions of the script either.
     """
     if is_same_device(baseline, environment):
         return "stored"

@@ -1,4 +1,4 @@
-"""Comparison of speed and memory, by the rounds of a sitting, with a baseline or another version of the script.
+"""Comparison of speed and memory, by the repetitions of a sitting, with a baseline or another version of the script.
 
 That a figure is *worse* has to be shown, or a gate fails from noise. That it is no worse than is allowed has to be
 shown too, or a gate passes because nothing could be seen. A regression is shown to be worse, and not shown to be
@@ -31,8 +31,8 @@ class Allowed:
 
 
 @dataclass(frozen=True)
-class GateRound:
-    """A round of a sitting: how the setting came out, and beside it the reference, where there is one."""
+class GateRepetition:
+    """A repetition of a sitting: how the setting came out, and beside it the reference, where there is one."""
 
     setting: Outcome
     reference: Outcome | None = None
@@ -48,16 +48,16 @@ class Loss:
 
 
 def judge_loss(
-    now: Sequence[float], before: Sequence[float], *, allowed: float, most_rounds: int, is_over: bool
+    now: Sequence[float], before: Sequence[float], *, allowed: float, most_repetitions: int, is_over: bool
 ) -> Loss:
     """Test the difference of two means by Student's t with pooled variance (levels: ``error_quantile``).
 
     Args:
-        now: Logarithms of what this sitting measured, more being worse: one for each round, of the setting, or of how
-            it compares with a reference in the round.
+        now: Logarithms of what this sitting measured, more being worse: one for each repetition, of the setting, or of
+            how it compares with a reference in the repetition.
         before: The same of an earlier sitting; empty where this one has a reference of its own.
         allowed: The largest loss that passes, as a share.
-        most_rounds: How many rounds this sitting may have.
+        most_repetitions: How many repetitions this sitting may have.
         is_over: This is the last look.
     """
     loss = statistics.fmean(now) - (statistics.fmean(before) if before else 0.0)
@@ -67,7 +67,9 @@ def judge_loss(
     squares = sum((value - statistics.fmean(row)) ** 2 for row in (now, before) if row for value in row)
     variance = max(squares / freedom, LEAST_NOISE**2)
     deviation = math.sqrt(variance * (1 / len(now) + (1 / len(before) if before else 0.0)))
-    error = deviation * error_quantile(freedom, rounds=len(now), most_rounds=most_rounds, is_over=is_over)
+    error = deviation * error_quantile(
+        freedom, repetitions=len(now), most_repetitions=most_repetitions, is_over=is_over
+    )
     shown = max(math.log(LEAST_GAIN), error)
     found: GaugeFound = "open"
     if loss <= -shown:
@@ -80,21 +82,21 @@ def judge_loss(
 
 
 def weigh(
-    rounds: Sequence[GateRound],
+    repetitions: Sequence[GateRepetition],
     baseline: GateBaseline | None,
     reference: Reference,
     allowed: Allowed,
     *,
-    most_rounds: int,
+    most_repetitions: int,
     is_over: bool,
 ) -> tuple[Gauge, ...]:
-    """Judge speed and memory by the rounds in which everybody was measured; nothing if there is none.
+    """Judge speed and memory by the repetitions in which everybody was measured; nothing if there is none.
 
     With the script as it stands as the reference, ratios to it are compared, now and before.
     """
     pairs = [
         (one.setting.measurement, None if one.reference is None else one.reference.measurement)
-        for one in rounds
+        for one in repetitions
         if one.setting.measurement and (one.reference is None or one.reference.measurement)
     ]
     figures: tuple[tuple[Literal["speed", "memory"], float], ...] = (
@@ -114,7 +116,7 @@ def weigh(
             [sign * math.log(one) for one in now],
             [sign * math.log(one) for one in before],
             allowed=share,
-            most_rounds=most_rounds,
+            most_repetitions=most_repetitions,
             is_over=is_over,
         )
         ends = sorted(math.exp(sign * (judged.loss + error)) for error in (judged.error, -judged.error))
@@ -136,7 +138,7 @@ def weigh(
 
 
 def is_told(gauges: Sequence[Gauge]) -> bool:
-    """Return whether more rounds would change nothing."""
+    """Return whether more repetitions would change nothing."""
     return bool(gauges) and all(one.found != "open" for one in gauges)
 
 

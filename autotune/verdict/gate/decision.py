@@ -14,7 +14,7 @@ from ...records.study_results import reading_of
 from ...records.units import format_bytes, format_share, format_speed
 from ...records.words import counted, joined, sentence
 from ..sequential import FIRST_LOOK
-from .comparison import GateRound
+from .comparison import GateRepetition
 
 # A loss of so many times what is allowed has to be ruled out at least.
 _FAR_OFF = 3.0
@@ -27,7 +27,7 @@ _BESIDE = {
 
 
 def decide_gate(
-    rounds: Sequence[GateRound],
+    repetitions: Sequence[GateRepetition],
     gauges: tuple[Gauge, ...],
     reference: Reference,
     environment: Environment | None,
@@ -35,21 +35,21 @@ def decide_gate(
     *,
     is_same: bool,
 ) -> Gate:
-    """Decide a gate by the rounds of its sitting; at least one was begun.
+    """Decide a gate by the repetitions of its sitting; at least one was begun.
 
     It fails where the setting could not be measured, and is a regression where it ran out of memory, in which it fitted
     before. Otherwise a gauge that is worse makes it one. Where noise leaves more open than is allowed, and the middle
     of that is more than is allowed as well, nothing can be said.
     """
-    setting = [one.setting for one in rounds]
-    others = [one.reference for one in rounds if one.reference is not None]
+    setting = [one.setting for one in repetitions]
+    others = [one.reference for one in repetitions if one.reference is not None]
 
     def gate(answer: GateAnswer, *sentences: str) -> Gate:
         return Gate(
             answer=answer,
             sentences=tuple(filter(None, sentences)),
             reference=reference,
-            rounds=len(rounds),
+            repetitions=len(repetitions),
             gauges=gauges,
             differs=differs,
             environment=environment,
@@ -72,9 +72,9 @@ def decide_gate(
     if "memory" not in names:
         return gate("failed", "The peak could not be measured, so memory can't be compared.")
     told = [_told(one, reference) for one in gauges]
-    number = f"Measured in {counted(len(rounds), 'round')}."
-    if len(rounds) < FIRST_LOOK:
-        return gate("not_comparable", f"Not told: fewer than {FIRST_LOOK} rounds tell nothing.", *told, number)
+    number = f"Measured in {counted(len(repetitions), 'repetition')}."
+    if len(repetitions) < FIRST_LOOK:
+        return gate("not_comparable", f"Not told: fewer than {FIRST_LOOK} repetitions tell nothing.", *told, number)
     if reference == "stored" and _named(gauges, "worse") and _was_busy(setting):
         # Others that hold memory of a GPU are seen there, and not in a process's own resident set.
         on_gpu = environment is not None and environment.device_kind != "cpu"
@@ -115,7 +115,7 @@ def not_comparable(
     reason: str, reference: Reference, differs: tuple[str, ...], environment: Environment | None
 ) -> Gate:
     """Return the answer where nothing could be held against anything."""
-    return Gate("not_comparable", (reason,), reference, rounds=0, differs=differs, environment=environment)
+    return Gate("not_comparable", (reason,), reference, repetitions=0, differs=differs, environment=environment)
 
 
 def _failure(outcomes: Sequence[Outcome]) -> Outcome | None:
@@ -123,7 +123,7 @@ def _failure(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 
 def _was_busy(outcomes: Sequence[Outcome]) -> bool:
-    # In most rounds: a single one does not move the mean of all so far.
+    # In most repetitions: a single one does not move the mean of all so far.
     busy = [one.contended for one in _measured(outcomes)]
     return 2 * sum(busy) > len(busy)
 
@@ -174,7 +174,7 @@ def figure(gauge: Gauge, value: float, reference: Reference) -> str:
 
 
 def left_open(gauge: Gauge) -> str:
-    """Return what the rounds leave open: ``0.981x to 1.002x``; empty where too few tell."""
+    """Return what the repetitions leave open: ``0.981x to 1.002x``; empty where too few tell."""
     return "" if gauge.low is None or gauge.high is None else f"{gauge.low:.3f}x to {gauge.high:.3f}x"
 
 

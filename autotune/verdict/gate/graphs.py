@@ -35,7 +35,7 @@ def decide_by_graphs(now: GraphReading, before: GraphReading, reference: Referen
         f"{peak}; {format_share(allowed)} more is allowed. It is simulated from the script's graphs; nothing was timed."
     )
     sentences = tuple(filter(None, (first, _what_changed(now, before), last)))
-    return Gate(answer, sentences, reference, rounds=0, gauges=(gauge,), graph=now)
+    return Gate(answer, sentences, reference, repetitions=0, gauges=(gauge,), graph=now)
 
 
 def graphs_failed(script: str, failure: Outcome | None, reason: str, reference: Reference) -> Gate:
@@ -43,7 +43,7 @@ def graphs_failed(script: str, failure: Outcome | None, reason: str, reference: 
     told = f"Memory can't be told from the graphs of {script}: {reason.rstrip('.')}."
     if failure is not None:
         told = f"{sentence(script)} could not be described: {cause_of(failure)}."
-    return Gate("failed", (told,), reference, rounds=0)
+    return Gate("failed", (told,), reference, repetitions=0)
 
 
 def _unlike(now: GraphReading, before: GraphReading, reference: Reference) -> str:

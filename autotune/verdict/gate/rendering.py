@@ -18,7 +18,7 @@ def render_junit(gate: Gate, name: str) -> str:
     if gate.answer == "failed":
         cases = []
     if not cases or called_for not in [element for _, element in cases] + [""]:
-        # It ran out of memory after rounds that were well, say.
+        # It ran out of memory after repetitions that were well, say.
         cases.append(("measured", called_for))
     elements = [element for _, element in cases]
     counts = {

@@ -26,8 +26,8 @@ _NOTE = (
 )
 
 # Of torch._inductor.config, what has Inductor search for kernels: it compiles and times some dozens for each operator,
-# in minutes. Discovery, trials and proofs leave it out; rounds and what is launched have it. Not every version of torch
-# needs each of them.
+# in minutes. Discovery, trials and proofs leave it out; repetitions and what is launched have it. Not every version of
+# torch needs each of them.
 _SEARCHES = ("max_autotune", "max_autotune_gemm", "max_autotune_pointwise", "coordinate_descent_tuning")
 
 Run = Literal["compiled", "compiled unseen", "interpreted"]

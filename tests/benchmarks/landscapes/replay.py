@@ -1,4 +1,4 @@
-"""Whole studies against a landscape: the real search with its stop rule and finals."""
+"""Whole studies against a landscape: the real search with its stop rule and confirmations."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotune.search.proposal import propose
 from autotune.search.search import START, Asked, Search
 from autotune.verdict.decision import decide
 from autotune.verdict.finalists import finalists
-from autotune.verdict.rounds import next_round
+from autotune.verdict.repetitions import next_repetition
 from autotune.verdict.sequential import FIRST_LOOK
 from tests.fakes.expected import expect
 
@@ -66,9 +66,9 @@ class Replayed:
 
     ``duplicates`` are trials of what had been tried, the baseline included. ``loss`` is how much less than the best
     there is the best one is worth at the stop, by true speeds or peaks; ``answer_loss`` is that of the answer, after
-    the finals. The best at the stop is who is believed to be, the baseline included. It is all of it where it is slower
-    than the objective allows. ``gone_on`` is how many of ``OTHERS``
-    seeds would have made another run where this one stopped; None where that was not the cost model's to say.
+    the confirmations. The best at the stop is who is believed to be, the baseline included. It is all of it where it is
+    slower than the objective allows. ``gone_on`` is how many of ``OTHERS`` seeds would have made another run where this
+    one stopped; None where that was not the cost model's to say.
     """
 
     landscape: str
@@ -90,7 +90,7 @@ class Replayed:
 
 @dataclass
 class Replay:
-    """A study on a table: runs what is asked, as ``autotune.tuning`` does, and then the finals."""
+    """A study on a table: runs what is asked, as ``autotune.tuning`` does, and then the confirmations."""
 
     table: Table
     seed: int
@@ -165,25 +165,27 @@ class Replay:
         repeats: list[Repeat] = []
         table, own, end = self.table, self.table.facts.baseline, self._search.end
         assert end is not None
-        for final in range(1, len(self.trials)):
+        for confirmation in range(1, len(self.trials)):
             entrants = finalists(self.trials, table.facts, table.aim, repeats, believed=end.believed)
             if all(any(one.configuration.key == entrant.key for one in repeats) for entrant in entrants):
                 break
             if table.speed(own):
                 entrants = (own, *entrants)
-            rounds: list[Repeat] = []
-            while order := next_round(
-                rounds,
+            repetitions: list[Repeat] = []
+            while order := next_repetition(
+                repetitions,
                 entrants,
                 own,
                 table.aim,
-                most_rounds=self._spec.finalist_rounds if table.speed(own) else FIRST_LOOK - 1,
+                most_repetitions=self._spec.finalist_repetitions if table.speed(own) else FIRST_LOOK - 1,
                 baseline_is_finite=True,
-                seed=f"{self.seed}, final {final}",
+                seed=f"{self.seed}, confirmation {confirmation}",
             ):
-                number = 1 + max((one.round for one in rounds), default=-1)
-                rounds += [Repeat(one, number, self._measure(one, self._process()), final=final) for one in order]
-            repeats += rounds
+                number = 1 + max((one.repetition for one in repetitions), default=-1)
+                repetitions += [
+                    Repeat(one, number, self._measure(one, self._process()), confirmation=confirmation) for one in order
+                ]
+            repeats += repetitions
         record = StudyRecord("replay", self._spec, 0.0, "", table.facts, tuple(self.trials), tuple(repeats))
         return decide(
             record,

@@ -6,7 +6,7 @@ may be as short as ``--budget`` says, do one thing (``--tasks 1``) or one peer (
 nothing. The script's own arguments but for its batch size follow after ``--``.
 
 What each peer does to the script is in ``drive.py``, how it comes to its batch size in ``entrants.py``. Batch sizes are
-looked at first, then gradients are compared, then everybody is measured in rounds, in random order.
+looked at first, then gradients are compared, then everybody is measured in repetitions, in random order.
 
 Exit status: 0 if all that was asked for is measured, 75 if more is left.
 """
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 path,
                 [one for one in PEERS.values() if one in asked],
                 measurer,
-                rounds=options.rounds,
+                repetitions=options.repetitions,
                 interruption=interrupted,
                 ends_at=ends_at,
                 told=lambda what: print(what, file=sys.stderr, flush=True),
@@ -156,7 +156,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--bundle", type=Path, metavar="DIR", help="autotune's answer, as one more peer")
     parser.add_argument("--study", metavar="NAME", help="autotune's own: its answer is one more peer")
     parser.add_argument("--storage", metavar="URL", help="the database of --study")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=float, help="a run is measured for, at most; default: 3, or 1 in miniature")
     parser.add_argument("--budget", type=parse_duration, default=float("inf"), metavar="TIME", help="as in 9m")
     parser.add_argument("--tasks", type=int, metavar="N", help="do so many things at most")

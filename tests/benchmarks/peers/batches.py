@@ -38,7 +38,7 @@ class Range:
 class Chosen:
     """What a choice came to: a batch size, or None for the ``reason``.
 
-    ``or_else`` is another one that rounds may show to be better.
+    ``or_else`` is another one that repetitions may show to be better.
     """
 
     batch_size: int | None
@@ -76,7 +76,7 @@ def best(tried: Mapping[int, Outcome], sizes: Range) -> int | Chosen:
 
     Doubled until one does not fit, then halfway between, down to an eighth of the size. Where two peaks say by a line
     that twice the size is too much, less is looked at. What was looked at once, one after the other, may be wrong about
-    the fastest: so rounds are to decide between that one and the largest.
+    the fastest: so repetitions are to decide between that one and the largest.
     """
     fitting, failed = _parted(tried, sizes)
     if not tried:

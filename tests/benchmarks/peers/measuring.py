@@ -14,7 +14,7 @@ from typing import Protocol
 
 from autotune.export.bundle import Bundle
 from autotune.launch.port import Launcher, RunResult
-from autotune.launch.requests import round_request, verify_request
+from autotune.launch.requests import repetition_request, verify_request
 from autotune.records.configuration import Configuration
 from autotune.records.environment import Environment
 from autotune.records.facts import AccumulationControl, BatchControl
@@ -101,7 +101,7 @@ class Runs:
     def measure(self, setting: Setting, limit_bytes: int | None) -> tuple[Outcome, Environment | None, float] | None:
         """See ``Measurer``."""
         spec, configuration = self._spec(setting), self._configuration(setting)
-        request = round_request(
+        request = repetition_request(
             spec, configuration, batch_control=self._control(setting), accumulation_control=self._accumulation(setting)
         )
         request = replace(request, measuring=self._measuring, memory_limit_bytes=limit_bytes)

@@ -47,16 +47,16 @@ class Setting:
 class Run:
     """A setting measured once, in a fresh process.
 
-    ``own`` is the script as it stands and without a limit; ``probe`` a batch size that was looked at; ``round`` one of
-    a round, in which all settings are measured in turns. ``sitting`` tells what was measured in one go.
+    ``own`` is the script as it stands and without a limit; ``probe`` a batch size that was looked at; ``repetition``
+    one of a repetition, in which all settings are measured in turns. ``sitting`` tells what was measured in one go.
     """
 
-    purpose: Literal["own", "probe", "round"]
+    purpose: Literal["own", "probe", "repetition"]
     setting: Setting
     outcome: Outcome
     seconds: float
     sitting: str
-    round: int = -1
+    repetition: int = -1
 
 
 @dataclass(frozen=True)
@@ -133,16 +133,16 @@ class Record:
         return sum(one.seconds for one in (*self.runs, *self.checks))
 
     def probes(self, what: str) -> dict[int, Outcome]:
-        """What came of each batch size that was looked at; rounds of it are not among them."""
+        """What came of each batch size that was looked at; repetitions of it are not among them."""
         return {
             one.setting.batch_size: one.outcome
             for one in self.runs
             if one.purpose == "probe" and one.setting.what == what
         }
 
-    def rounds(self, setting: Setting) -> list[Run]:
-        """The rounds of a setting."""
-        return [one for one in self.runs if one.purpose == "round" and one.setting == setting]
+    def repetitions(self, setting: Setting) -> list[Run]:
+        """The repetitions of a setting."""
+        return [one for one in self.runs if one.purpose == "repetition" and one.setting == setting]
 
     def found_by(self, peer: str) -> Found | None:
         """What a finder or a bundle came to."""

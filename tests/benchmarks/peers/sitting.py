@@ -50,10 +50,10 @@ class Compare:
 
 @dataclass(frozen=True)
 class Turn:
-    """Measure a setting in a round."""
+    """Measure a setting in a repetition."""
 
     setting: Setting
-    round: int
+    repetition: int
 
 
 Task = Own | Probe | Find | Compare | Turn
@@ -92,8 +92,8 @@ def settings_of(record: Record, peer: Peer) -> tuple[Setting, ...]:
     return tuple(Setting(what, size) for size in (chosen.batch_size, chosen.or_else) if size is not None)
 
 
-def next_task(record: Record, asked: Sequence[Peer], *, rounds: int, sitting: str) -> Task | None:
-    """What is to be done next: batch sizes first, then gradients, then rounds; None once nothing is left."""
+def next_task(record: Record, asked: Sequence[Peer], *, repetitions: int, sitting: str) -> Task | None:
+    """What is to be done next: batch sizes first, then gradients, then repetitions; None once nothing is left."""
     if not any(one.purpose == "own" for one in record.runs):
         return Own()
     for peer in asked:
@@ -107,14 +107,14 @@ def next_task(record: Record, asked: Sequence[Peer], *, rounds: int, sitting: st
         if record.check(what) is None:
             return Compare(what)
     reference = next(iter(settings_of(record, PEERS[REFERENCE])), None)
-    for number in range(rounds):
+    for number in range(repetitions):
         order = random.Random(f"{record.workload}, {record.limit_bytes}, {number}").sample(settings, len(settings))
-        left = [one for one in order if not any(run.round == number for run in record.rounds(one))]
+        left = [one for one in order if not any(run.repetition == number for run in record.repetitions(one))]
         if not left:
             continue
-        # What goes on with a round of an earlier sitting is held against a reference of its own sitting; or of the one
-        # before, where that came to nothing more: sittings too short for two runs come to an end as well.
-        beside = [] if reference is None else [one for one in record.rounds(reference) if one.round == number]
+        # What goes on with a repetition of an earlier sitting is held against a reference of its own sitting; or of the
+        # one before, where that came to nothing more: sittings too short for two runs come to an end as well.
+        beside = [] if reference is None else [one for one in record.repetitions(reference) if one.repetition == number]
         if beside and not any(one.sitting == sitting or one is record.runs[-1] for one in beside):
             assert reference is not None
             return Turn(reference, number)
@@ -130,7 +130,7 @@ class Sitting:
         path: the record's file.
         asked: the peers, in the order of the table; the reference is always among them.
         measurer: runs everybody.
-        rounds: how many rounds there are.
+        repetitions: how many repetitions there are.
         interruption: set by Ctrl-C.
         ends_at: when to begin nothing more, by ``time.monotonic``.
         told: told what is done, as it begins and as it ended.
@@ -143,7 +143,7 @@ class Sitting:
         asked: Sequence[Peer],
         measurer: Measurer,
         *,
-        rounds: int,
+        repetitions: int,
         interruption: Interruption,
         ends_at: float,
         told: Callable[[str], None],
@@ -152,7 +152,7 @@ class Sitting:
         self._path = path
         self._asked = asked
         self._measurer = measurer
-        self._rounds = rounds
+        self._repetitions = repetitions
         self._interruption = interruption
         self._ends_at = ends_at
         self._told = told
@@ -161,7 +161,7 @@ class Sitting:
     @property
     def task(self) -> Task | None:
         """What is to be done next; None once nothing is left."""
-        return next_task(self.record, self._asked, rounds=self._rounds, sitting=self._name)
+        return next_task(self.record, self._asked, repetitions=self._repetitions, sitting=self._name)
 
     def go_on(self, most_tasks: int | None = None) -> bool:
         """Do what is left, or so many things of it, as long as there is time; whether nothing is left."""
@@ -180,14 +180,14 @@ class Sitting:
             case Probe(setting):
                 return self._measure("probe", setting, self.record.limit_bytes) is not None
             case Turn(setting, number):
-                return self._measure("round", setting, self.record.limit_bytes, number) is not None
+                return self._measure("repetition", setting, self.record.limit_bytes, number) is not None
             case Compare(what):
                 return self._compare(what)
             case Find(peer):
                 return self._find(peer)
 
     def _measure(self, purpose, setting: Setting, limit_bytes: int | None, number: int = -1) -> Outcome | None:
-        where = f"round {number + 1}: " if number >= 0 else ""
+        where = f"repetition {number + 1}: " if number >= 0 else ""
         self._told(f"{where}{setting}")
         measured = self._measurer.measure(setting, limit_bytes)
         if measured is None:

@@ -16,17 +16,27 @@ from .entrants import PEERS, REFERENCE, Peer
 from .record import COMPUTED, NOTHING, Check, Record, Run, Setting
 from .sitting import choice_of, settings_of, sizes_of
 
-HEADINGS = ("peer", "batch", "samples/s", "spread", "to best batch", "spread of ratios", "rounds", "peak", "gradients")
+HEADINGS = (
+    "peer",
+    "batch",
+    "samples/s",
+    "spread",
+    "to best batch",
+    "spread of ratios",
+    "repetitions",
+    "peak",
+    "gradients",
+)
 # Of what is told in a cell.
 _LONGEST = 150
 
 
 @dataclass(frozen=True)
 class Row:
-    """A peer in its rounds, with ``why_not`` where something speaks against it.
+    """A peer in its repetitions, with ``why_not`` where something speaks against it.
 
-    ``samples_per_s`` is the median of the rounds, ``ratio`` the geometric mean of the ratios to the best batch without
-    recompute within rounds; both have their least and largest beside them. The peak is the largest.
+    ``samples_per_s`` is the median of the repetitions, ``ratio`` the geometric mean of the ratios to the best batch
+    without recompute within repetitions; both have their least and largest beside them. The peak is the largest.
     """
 
     peer: str
@@ -35,7 +45,7 @@ class Row:
     samples_per_s_between: tuple[float, float] | None = None
     ratio: float | None = None
     ratio_between: tuple[float, float] | None = None
-    rounds: int = 0
+    repetitions: int = 0
     peak_bytes: int | None = None
     gradients: str = ""
     why_not: str = ""
@@ -48,16 +58,20 @@ def rows_of(record: Record) -> list[Row]:
 
 
 def reference_of(record: Record) -> Setting | None:
-    """The batch size without recompute that was the best in the rounds, whoever came to it; None before there are any.
+    """The batch size without recompute that was the best in the repetitions, whoever came to it; None before there are
+    any.
 
-    Held against each other are those that fitted in each round, by the rounds that they share with one that has most.
+    Held against each other are those that fitted in each repetition, by the repetitions that they share with one that
+    has most.
     """
-    runs = [one for one in record.runs if one.purpose == "round" and one.setting.what == NOTHING]
-    settings = [one for one in dict.fromkeys(run.setting for run in runs) if not _flaws(record, record.rounds(one))]
+    runs = [one for one in record.runs if one.purpose == "repetition" and one.setting.what == NOTHING]
+    settings = [
+        one for one in dict.fromkeys(run.setting for run in runs) if not _flaws(record, record.repetitions(one))
+    ]
     if not settings:
         return None
-    beside = max(settings, key=lambda one: len(record.rounds(one)))
-    return max(settings, key=lambda one: _mean(_ratios(record, record.rounds(one), beside)) or 0.0)
+    beside = max(settings, key=lambda one: len(record.repetitions(one)))
+    return max(settings, key=lambda one: _mean(_ratios(record, record.repetitions(one), beside)) or 0.0)
 
 
 def _row(record: Record, peer: Peer, reference: Setting | None) -> Row:
@@ -75,12 +89,12 @@ def _row(record: Record, peer: Peer, reference: Setting | None) -> Row:
 
 
 def _setting_row(record: Record, peer: Peer, setting: Setting, reference: Setting | None) -> Row:
-    runs = record.rounds(setting)
+    runs = record.repetitions(setting)
     measured = [run for run in runs if isinstance(run.outcome, Measured)]
     row = Row(
         peer.name,
         setting.batch_size,
-        rounds=len({run.round for run in measured}),
+        repetitions=len({run.repetition for run in measured}),
         gradients=_gradients(record.check(setting.what), is_script=setting.what == NOTHING),
         why_not=_flaws(record, runs),
     )
@@ -103,13 +117,15 @@ def _mean(ratios: Sequence[float]) -> float | None:
 
 
 def _ratios(record: Record, runs: Sequence[Run], reference: Setting) -> list[float]:
-    """Each run's rate over the reference's of its round; of its own sitting, where a round was cut in two."""
+    """Each run's rate over the reference's of its repetition; of its own sitting, where a repetition was cut in two."""
     found = []
     for run in runs:
         if not isinstance(run.outcome, Measured):
             continue
         beside = [
-            one for one in record.rounds(reference) if one.round == run.round and isinstance(one.outcome, Measured)
+            one
+            for one in record.repetitions(reference)
+            if one.repetition == run.repetition and isinstance(one.outcome, Measured)
         ]
         of_sitting = [one for one in beside if one.sitting == run.sitting] or beside[-1:]
         if of_sitting:
@@ -118,10 +134,10 @@ def _ratios(record: Record, runs: Sequence[Run], reference: Setting) -> list[flo
 
 
 def _flaws(record: Record, runs: Sequence[Run]) -> str:
-    """What speaks against the rounds of a setting, though it fitted when it was chosen."""
+    """What speaks against the repetitions of a setting, though it fitted when it was chosen."""
     sizes = sizes_of(record)
     flawed = [] if sizes is None else [one for one in runs if not sizes.fits(one.outcome)]
-    return f"in {len(flawed)} of {len(runs)} rounds {_short(why_not(flawed[0].outcome))}" if flawed else ""
+    return f"in {len(flawed)} of {len(runs)} repetitions {_short(why_not(flawed[0].outcome))}" if flawed else ""
 
 
 def _gradients(check: Check | None, *, is_script: bool) -> str:
@@ -152,7 +168,7 @@ def cells_of(row: Row) -> tuple[str, ...]:
         "-".join(map(_rate, row.samples_per_s_between)),
         ratio,
         between,
-        str(row.rounds),
+        str(row.repetitions),
         format_bytes(row.peak_bytes),
         says,
     )
@@ -196,8 +212,8 @@ def sentences_of(record: Record) -> list[str]:
 def _ahead(row: Row) -> str:
     assert row.ratio_between is not None
     least, most = row.ratio_between
-    rounds = f"{row.rounds} round{'' if row.rounds == 1 else 's'}"
-    return f"{row.peer}, {row.ratio:.3f}x ({least:.3f} to {most:.3f} in {rounds})"
+    repetitions = f"{row.repetitions} repetition{'' if row.repetitions == 1 else 's'}"
+    return f"{row.peer}, {row.ratio:.3f}x ({least:.3f} to {most:.3f} in {repetitions})"
 
 
 def title_of(record: Record) -> str:

@@ -23,35 +23,37 @@ def test_finalists_and_baseline_are_measured_in_turns_each_in_a_run_of_its_own(t
     session = Session(tmp_path)
     record = session.tune()
     measuring = [run for run in session.launcher.runs if run.request.mode == "measure"]
-    rounds = measuring[-len(record.repeats) :]
-    assert all(len(run.request.configurations) == 1 for run in rounds)
-    assert [run.request.configurations[0].key for run in rounds] == [one.configuration.key for one in record.repeats]
+    repetitions = measuring[-len(record.repeats) :]
+    assert all(len(run.request.configurations) == 1 for run in repetitions)
+    assert [run.request.configurations[0].key for run in repetitions] == [
+        one.configuration.key for one in record.repeats
+    ]
     orders = orders_of(record)
     assert len(orders) == 3
     assert orders[1] == orders[0][::-1]
     assert set(map(frozenset, orders)) == {frozenset(orders[0])}
     assert session.facts.baseline.key in orders[0]
-    assert [repeat.round for repeat in record.repeats] == sorted(repeat.round for repeat in record.repeats)
+    assert [repeat.repetition for repeat in record.repeats] == sorted(repeat.repetition for repeat in record.repeats)
 
 
 def orders_of(record):
-    """Who was measured in each round, in order."""
-    rounds = {}
+    """Who was measured in each repetition, in order."""
+    repetitions = {}
     for one in record.repeats:
-        rounds.setdefault((one.final, one.round), []).append(one.configuration.key)
-    return list(rounds.values())
+        repetitions.setdefault((one.confirmation, one.repetition), []).append(one.configuration.key)
+    return list(repetitions.values())
 
 
 def of_search(request):
     return request.mode == "measure" and request.may_fork and not request.server
 
 
-def of_final(request):
+def of_confirmation(request):
     return request.mode == "measure" and not of_search(request)
 
 
 class Scattered:
-    """Outcomes of which the rounds of finalists scatter: now better than the baseline, now worse."""
+    """Outcomes of which the repetitions of finalists scatter: now better than the baseline, now worse."""
 
     def __init__(self, *ratios):
         self.ratios = ratios
@@ -60,7 +62,7 @@ class Scattered:
     def __call__(self, configuration):
         landscape, run = self.session.landscape, self.session.launcher.runs[-1]
         outcome = landscape.measure(configuration)
-        if not of_final(run.request) or configuration.key == landscape.baseline.key:
+        if not of_confirmation(run.request) or configuration.key == landscape.baseline.key:
             return outcome
         ratio = self.ratios[self.seen[configuration.key] % len(self.ratios)]
         self.seen[configuration.key] += 1
@@ -74,18 +76,18 @@ def scattered_session(folder, *ratios, **options):
     return outcomes.session
 
 
-def test_rounds_go_on_while_the_answer_is_open(tmp_path):
+def test_repetitions_go_on_while_the_answer_is_open(tmp_path):
     record = scattered_session(tmp_path, 1.3, 0.97).tune()
-    assert 3 < len(orders_of(record)) <= StudySpec.finalist_rounds
-    assert len({tuple(order) for order in orders_of(record)}) > 2, "not all rounds have one of two orders"
+    assert 3 < len(orders_of(record)) <= StudySpec.finalist_repetitions
+    assert len({tuple(order) for order in orders_of(record)}) > 2, "not all repetitions have one of two orders"
 
 
-def test_there_are_no_more_rounds_than_were_asked_for(tmp_path):
-    record = scattered_session(tmp_path, 1.3, 0.97, changes={"finalist_rounds": 4, "max_trials": 30}).tune()
+def test_there_are_no_more_repetitions_than_were_asked_for(tmp_path):
+    record = scattered_session(tmp_path, 1.3, 0.97, changes={"finalist_repetitions": 4, "max_trials": 30}).tune()
     assert len(orders_of(record)) == 4
     assert record.verdict.kind_of_answer == "baseline_best"
-    assert record.verdict.comparisons[0].rounds == 4
-    again = Session(tmp_path / "short", changes={"finalist_rounds": 2})
+    assert record.verdict.comparisons[0].repetitions == 4
+    again = Session(tmp_path / "short", changes={"finalist_repetitions": 2})
     assert len(orders_of(again.tune())) == 2
 
 
@@ -112,30 +114,30 @@ def test_where_nothing_was_better_on_a_busy_machine_the_best_of_it_is_measured_a
     assert record.verdict.winner == landscape.baseline
 
 
-def test_the_first_round_is_in_fresh_processes_and_each_later_one_is_forked_from_a_server_of_its_own(tmp_path):
+def test_the_first_repetition_is_in_fresh_processes_and_each_later_one_is_forked_from_a_server_of_its_own(tmp_path):
     session = Session(tmp_path)
     record = session.tune()
     requests = [run.request for run in session.launcher.runs]
     last = len(record.repeats) + sum(request.mode == "verify" for request in requests)
-    search, rounds = requests[1:-last], [request for request in requests[-last:] if request.mode == "measure"]
+    search, repetitions = requests[1:-last], [request for request in requests[-last:] if request.mode == "measure"]
     assert requests[0].mode == "discover"
     assert not requests[0].may_fork
     assert search
     assert all(request.may_fork and not request.server for request in search)
     assert not any(request.may_fork for request in requests if request.mode == "verify")
     servers = {}
-    for request, repeat in zip(rounds, record.repeats, strict=True):
-        assert request.may_fork == (repeat.round > 0)
-        servers.setdefault(repeat.round, set()).add(request.server)
+    for request, repeat in zip(repetitions, record.repeats, strict=True):
+        assert request.may_fork == (repeat.repetition > 0)
+        servers.setdefault(repeat.repetition, set()).add(request.server)
     assert len(servers) >= 3
     assert servers.pop(0) == {""}
-    assert all(len(names) == 1 for names in servers.values()), "a round's entrants share what a server has"
-    assert len(set.union(*servers.values())) == len(servers), "no two rounds do"
+    assert all(len(names) == 1 for names in servers.values()), "a repetition's entrants share what a server has"
+    assert len(set.union(*servers.values())) == len(servers), "no two repetitions do"
 
 
-def test_a_final_that_was_cut_short_is_begun_anew_and_a_whole_one_is_not(tmp_path):
+def test_a_confirmation_that_was_cut_short_is_begun_anew_and_a_whole_one_is_not(tmp_path):
     def before(run):
-        if len(first.watcher.rounds) == 2:
+        if len(first.watcher.repetitions) == 2:
             first.interruption.finish.set()
 
     first = Session(tmp_path, before=before)
@@ -143,9 +145,9 @@ def test_a_final_that_was_cut_short_is_begun_anew_and_a_whole_one_is_not(tmp_pat
 
     second = first.again(before=lambda run: None)
     record = second.tune()
-    finals = [repeat.final for repeat in record.repeats]
-    assert finals == [1] * 3 + [2] * (len(finals) - 3)
-    assert len(finals) % 3 == 0
+    confirmations = [repeat.confirmation for repeat in record.repeats]
+    assert confirmations == [1] * 3 + [2] * (len(confirmations) - 3)
+    assert len(confirmations) % 3 == 0
     assert record.verdict.kind_of_answer == "winner"
 
     assert second.again().tune().repeats == record.repeats
@@ -157,19 +159,19 @@ def test_new_finalists_are_measured_beside_the_baseline_once_more(tmp_path):
     second = first.again()
     second.study.set_spec(dataclasses.replace(second.spec, max_trials=30))
     record = second.tune()
-    finals = {repeat.final for repeat in record.repeats}
-    assert len(finals) > 1, "the second session found no other finalist: the test shows nothing"
-    for final in finals:
-        keys = [repeat.configuration.key for repeat in record.repeats if repeat.final == final]
+    confirmations = {repeat.confirmation for repeat in record.repeats}
+    assert len(confirmations) > 1, "the second session found no other finalist: the test shows nothing"
+    for confirmation in confirmations:
+        keys = [repeat.configuration.key for repeat in record.repeats if repeat.confirmation == confirmation]
         assert keys.count(first.facts.baseline.key) == 3
 
 
-def test_a_round_in_which_the_baseline_failed_is_made_up_for_by_another(tmp_path):
+def test_a_repetition_in_which_the_baseline_failed_is_made_up_for_by_another(tmp_path):
     seen = Counter()
 
     def outcome_of(configuration):
         seen[configuration.key] += 1
-        if configuration.key == session.facts.baseline.key and seen[configuration.key] == 2:  # its first round
+        if configuration.key == session.facts.baseline.key and seen[configuration.key] == 2:  # its first repetition
             return Died("killed")
         return session.landscape.measure(configuration)
 
@@ -180,7 +182,7 @@ def test_a_round_in_which_the_baseline_failed_is_made_up_for_by_another(tmp_path
     assert record.verdict.kind_of_answer == "winner"
 
 
-def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_takes_its_place(tmp_path):
+def test_a_finalist_that_passes_the_limit_in_a_repetition_is_out_and_the_next_one_takes_its_place(tmp_path):
     seen = Counter()
 
     def outcome_of(configuration):
@@ -193,14 +195,14 @@ def test_a_finalist_that_passes_the_limit_in_a_round_is_out_and_the_next_one_tak
     refused = []
     session = Session(tmp_path, outcome_of=outcome_of, changes={"max_trials": 30})
     record = session.tune()
-    rounds = Counter(repeat.configuration.key for repeat in record.repeats)
-    assert rounds[refused[0]] == 1
+    repetitions = Counter(repeat.configuration.key for repeat in record.repeats)
+    assert repetitions[refused[0]] == 1
     assert record.verdict.kind_of_answer == "winner"
     assert record.verdict.winner.key not in refused
 
 
 @pytest.mark.parametrize("fails", ["out of memory", "over the limit", "died"])
-def test_a_best_that_a_round_rules_out_sends_the_search_on(tmp_path, monkeypatch, fails):
+def test_a_best_that_a_repetition_rules_out_sends_the_search_on(tmp_path, monkeypatch, fails):
     learnt = []
     monkeypatch.setattr(Search, "learn", lambda _, repeats: learnt.append([one.outcome for one in repeats]))
     limit_bytes = new_landscape().peak_bytes(new_landscape().baseline) - MIB
@@ -208,7 +210,7 @@ def test_a_best_that_a_round_rules_out_sends_the_search_on(tmp_path, monkeypatch
     def outcome_of(configuration):
         request = session.launcher.runs[-1].request
         outcome = session.landscape.measure(configuration)
-        if of_final(request) and refused in ([], [configuration.key]):
+        if of_confirmation(request) and refused in ([], [configuration.key]):
             refused[:] = [configuration.key]
             trials.append(len(session.watcher.trials))
             return failures[fails]
@@ -222,11 +224,11 @@ def test_a_best_that_a_round_rules_out_sends_the_search_on(tmp_path, monkeypatch
     refused, trials = [], []
     session = Session(tmp_path, outcome_of=outcome_of, changes={"memory_limit_bytes": limit_bytes, "max_trials": 30})
     record = session.tune()
-    assert trials == trials[:1], "it is out with its first round"
+    assert trials == trials[:1], "it is out with its first repetition"
     assert session.watcher.said.count("searching again") == 1
     first, second = learnt
     assert first == []
-    assert failures[fails] in second, "the round that it failed"
+    assert failures[fails] in second, "the repetition that it failed"
     assert session.watcher.said.count("search ended") == 2
     assert record.verdict.winner.key not in refused
     assert record.verdict.stop_reason == session.watcher.reason
@@ -257,24 +259,26 @@ def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_n
     assert f"{name} was faster in its trial, at a peak of "[1:] in record.verdict.remarks[0]
 
 
-@pytest.mark.parametrize(("finals", "is_measured"), [(2, True), (1.5, False), (1, False)])
-def test_with_time_for_one_final_only_who_is_likely_to_fit_is_measured(tmp_path, monkeypatch, finals, is_measured):
+@pytest.mark.parametrize(("confirmations", "is_measured"), [(2, True), (1.5, False), (1, False)])
+def test_with_time_for_one_confirmation_only_who_is_likely_to_fit_is_measured(
+    tmp_path, monkeypatch, confirmations, is_measured
+):
     unlikely = doubting_the_fastest(monkeypatch, 0.7)
     monkeypatch.setattr(Context, "confirming_s", lambda *_: 60.0)
-    monkeypatch.setattr(Budget, "holds", lambda _, seconds: seconds <= finals * 60.0)
+    monkeypatch.setattr(Budget, "holds", lambda _, seconds: seconds <= confirmations * 60.0)
     record = Session(tmp_path, changes={"max_trials": 10}).tune()
     assert record.verdict.kind_of_answer == "winner"
     assert (unlikely[0] in {repeat.configuration.key for repeat in record.repeats}) == is_measured
 
 
-def test_a_final_ends_once_no_finalist_may_win_any_more(tmp_path):
+def test_a_confirmation_ends_once_no_finalist_may_win_any_more(tmp_path):
     slow = set()
 
     def outcome_of(configuration):
         outcome = session.landscape.measure(configuration)
         request = session.launcher.runs[-1].request
-        in_final = of_final(request)
-        if in_final and configuration.key != session.facts.baseline.key:
+        in_confirmation = of_confirmation(request)
+        if in_confirmation and configuration.key != session.facts.baseline.key:
             slow.add(configuration.key)
             return measured(0.9 * baseline_per_s, 16, outcome.measurement.peaks.reserved)
         return outcome
@@ -284,32 +288,32 @@ def test_a_final_ends_once_no_finalist_may_win_any_more(tmp_path):
     session = Session(tmp_path, landscape=landscape, outcome_of=outcome_of, changes={"max_trials": 30})
     record = session.tune()
     assert record.verdict.kind_of_answer == "baseline_best"
-    assert len(record.repeats) == 3 * (1 + len(slow)), "three rounds that each of them lost by far tell all"
+    assert len(record.repeats) == 3 * (1 + len(slow)), "three repetitions that each of them lost by far tell all"
     assert slow
     assert session.again().tune().repeats == record.repeats, "so the next session need not begin it anew"
 
 
-def test_where_there_is_nothing_to_beat_the_trial_was_the_first_round(tmp_path):
+def test_where_there_is_nothing_to_beat_the_trial_was_the_first_repetition(tmp_path):
     landscape = new_landscape()
     limit = landscape.peak_bytes(landscape.baseline) - MIB
     session = Session(tmp_path, landscape=landscape, changes={"memory_limit_bytes": limit})
     record = session.tune()
-    rounds = Counter(repeat.configuration.key for repeat in record.repeats)
-    assert rounds[record.verdict.winner.key] == 2
+    repetitions = Counter(repeat.configuration.key for repeat in record.repeats)
+    assert repetitions[record.verdict.winner.key] == 2
     assert session.again().tune().repeats == record.repeats
 
 
-def test_a_runner_up_that_was_beaten_by_one_that_then_failed_gets_its_rounds(tmp_path):
+def test_a_runner_up_that_was_beaten_by_one_that_then_failed_gets_its_repetitions(tmp_path):
     landscape = new_landscape()
     limit = landscape.peak_bytes(landscape.baseline) - MIB
-    rounds = Counter()
+    repetitions = Counter()
 
     def outcome_of(configuration):
         request = session.launcher.runs[-1].request
-        if of_final(request):
-            rounds[configuration.key] += 1
-            first = next(iter(rounds))
-            if configuration.key == first and rounds[first] == 2:
+        if of_confirmation(request):
+            repetitions[configuration.key] += 1
+            first = next(iter(repetitions))
+            if configuration.key == first and repetitions[first] == 2:
                 return OutOfMemory("out of memory")
         return landscape.measure(configuration)
 
@@ -317,21 +321,21 @@ def test_a_runner_up_that_was_beaten_by_one_that_then_failed_gets_its_rounds(tmp
         tmp_path, landscape=landscape, outcome_of=outcome_of, changes={"memory_limit_bytes": limit, "max_trials": 30}
     )
     record = session.tune()
-    (failed, *_) = rounds
-    assert rounds[failed] == 2, "no second round failed: the test shows nothing"
+    (failed, *_) = repetitions
+    assert repetitions[failed] == 2, "no second repetition failed: the test shows nothing"
     winner = [one for one in record.repeats if one.configuration.key == record.verdict.winner.key]
     assert record.verdict.winner.key != failed
-    assert len({one.round for one in winner if one.final == winner[-1].final}) == 2
+    assert len({one.repetition for one in winner if one.confirmation == winner[-1].confirmation}) == 2
 
 
-def test_a_final_that_had_to_move_to_another_machine_is_begun_anew_there(tmp_path):
-    """As where a node of a cluster is lost: rounds on two machines would compare the machines."""
+def test_a_confirmation_that_had_to_move_to_another_machine_is_begun_anew_there(tmp_path):
+    """As where a node of a cluster is lost: repetitions on two machines would compare the machines."""
     whole = Session(tmp_path / "whole")
     whole.tune()
-    first_round = next(at for at, run in enumerate(whole.launcher.runs[1:], 1) if of_final(run.request))
+    first_repetition = next(at for at, run in enumerate(whole.launcher.runs[1:], 1) if of_confirmation(run.request))
 
     def move(run):
-        if run == first_round + 3:
+        if run == first_repetition + 3:
             session.launcher.environment = dataclasses.replace(ENVIRONMENT, hostname="elsewhere")
 
     session = Session(tmp_path / "moved", before=move)
@@ -339,17 +343,17 @@ def test_a_final_that_had_to_move_to_another_machine_is_begun_anew_there(tmp_pat
 
     machines = {}
     for one in record.repeats:
-        machines.setdefault(one.final, []).append(one.environment.hostname)
+        machines.setdefault(one.confirmation, []).append(one.environment.hostname)
     assert machines[1] == ["here"] * 3
     assert set(machines[2]) == {"elsewhere"}
     assert len(machines[2]) == len(whole.study.record().repeats)
     assert record.verdict.winner == whole.study.record().verdict.winner
 
 
-def test_a_final_of_another_live_process_is_left_to_it(tmp_path):
+def test_a_confirmation_of_another_live_process_is_left_to_it(tmp_path):
     other = dataclasses.replace(Owner.current(), hostname="elsewhere", machine="another")
     session = Session(tmp_path)
-    InMemoryStore(session.database, owner=other).open("a study").begin_final()
+    InMemoryStore(session.database, owner=other).open("a study").begin_confirmation()
     record = session.tune()
     assert record.repeats == ()
     assert record.verdict is None, "the answer is the other's to give"
@@ -400,7 +404,7 @@ def test_one_that_is_not_exact_rules_out_nobody_for_being_slower(tmp_path):
     record = session.tune()
     answers = [proof.answer for proof in session.watcher.proofs]
     assert answers.count("inexact") == 2
-    assert len({repeat.final for repeat in record.repeats}) <= 1 + answers.count("inexact")
+    assert len({repeat.confirmation for repeat in record.repeats}) <= 1 + answers.count("inexact")
     assert is_exact(record.verdict.winner)
 
 
@@ -428,7 +432,7 @@ def test_what_computes_something_else_must_not_win(tmp_path):
     refuted = next(proof for proof in verdict.proofs if proof.configuration.key == first.key)
     assert refuted.answer == "inexact"
     assert f"{setting_words(first, session.facts.clusters)} may not win. {refuted.statement}"[1:] in verdict.sentences
-    assert first.key in {one.configuration.key for one in verdict.comparisons}, "its rounds stay in the table"
+    assert first.key in {one.configuration.key for one in verdict.comparisons}, "its repetitions stay in the table"
 
 
 def test_where_no_plan_is_exact_the_answer_has_none(tmp_path):

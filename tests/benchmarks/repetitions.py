@@ -1,18 +1,18 @@
-"""How often does a final find what is not there, or miss what is? The product's own rule on simulated machines.
+"""How often does a confirmation find what is not there, or miss what is? The product's own rule on simulated machines.
 
-Each study is a final of a baseline and one or two finalists: ``next_round`` says who is measured and in which order,
-``decide`` gives the answer; both are the product's, as is everything between. What is simulated is only how fast a
-process comes out. The noise of a process is lognormal, of a coefficient of variation of 2.7, 15 or 40 %; half of its
-variance, or nine tenths, may be shared by all processes of a round. On top of that a machine may drift (6 % slower over
-the first eight rounds, then steady), have bursts (in one process of ten another tenant comes, stays for one to four
-processes, and takes 20 %), or have two modes (one process of five is 7 % slower). Or the first round is in fresh
-processes, which share nothing, and each later one comes out of a fork server of its own, whose processes share half or
-nine tenths: so the product measures. These are the shapes that the rule was chosen on. Shapes and seeds that nothing
-was chosen on are kept aside; ``--aside`` runs those.
+Each study is a confirmation of a baseline and one or two finalists: ``next_repetition`` says who is measured and in
+which order, ``decide`` gives the answer; both are the product's, as is everything between. What is simulated is only
+how fast a process comes out. The noise of a process is lognormal, of a coefficient of variation of 2.7, 15 or 40 %;
+half of its variance, or nine tenths, may be shared by all processes of a repetition. On top of that a machine may drift
+(6 % slower over the first eight repetitions, then steady), have bursts (in one process of ten another tenant comes,
+stays for one to four processes, and takes 20 %), or have two modes (one process of five is 7 % slower). Or the first
+repetition is in fresh processes, which share nothing, and each later one comes out of a fork server of its own, whose
+processes share half or nine tenths: so the product measures. These are the shapes that the rule was chosen on. Shapes
+and seeds that nothing was chosen on are kept aside; ``--aside`` runs those.
 
 A true win is a finalist that is 5 % faster at 2.7 %, or twice as fast at 40 %; with a second finalist, that one is like
-the baseline. ``--cut`` ends each final after a random number of rounds, as a time budget does.
-``python tests/benchmarks/rounds.py --studies 1000``
+the baseline. ``--cut`` ends each confirmation after a random number of repetitions, as a time budget does.
+``python tests/benchmarks/repetitions.py --studies 1000``
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from autotune.records.study import (  # noqa: E402
 )
 from autotune.verdict.aim import Aim  # noqa: E402
 from autotune.verdict.decision import decide  # noqa: E402
-from autotune.verdict.rounds import next_round  # noqa: E402
+from autotune.verdict.repetitions import next_repetition  # noqa: E402
 from autotune.verdict.sequential import FIRST_LOOK  # noqa: E402
 from tests.fakes.landscape import MIB, Landscape, measured  # noqa: E402
 
@@ -63,19 +63,20 @@ class Noise:
 
     Args:
         cv: Coefficient of variation of a process.
-        shared: The share of its variance that all processes of a round have in common.
+        shared: The share of its variance that all processes of a repetition have in common.
         drift, bursts, modes: See this module's docstring.
-        step: Once in a final, at any time, the machine becomes 10 % slower and stays so.
+        step: Once in a confirmation, at any time, the machine becomes 10 % slower and stays so.
         wave: It becomes 5 % slower and faster again in turns, once in so many processes.
         stalls: One process in twenty takes twice its time.
-        first: The first process of a round is 2 % slower.
-        alike: How alike a process is to the one before, over the borders of rounds.
+        first: The first process of a repetition is 2 % slower.
+        alike: How alike a process is to the one before, over the borders of repetitions.
         unequal: How many times the baseline's noise a finalist has.
         heavy: Student's t of four degrees of freedom in place of the normal distribution.
-        served: The processes of the first round share nothing: they are fresh ones. Those of a later round come out of
-            one fork server, which is another one in each round, and share what they have in common by ``shared``.
-        lasting: The share of its own variance that a setting keeps over all rounds after the first, as it would if all
-            of them came out of one server. No machine that the product measures on has that.
+        served: The processes of the first repetition share nothing: they are fresh ones. Those of a later repetition
+            come out of one fork server, which is another one in each repetition, and share what they have in common by
+            ``shared``.
+        lasting: The share of its own variance that a setting keeps over all repetitions after the first, as it would if
+            all of them came out of one server. No machine that the product measures on has that.
     """
 
     cv: float
@@ -102,33 +103,33 @@ class Machine:
         self._chance = random.Random(seed)
         self._sd = math.sqrt(math.log1p(noise.cv**2))
         self._processes = 0
-        self._round = 0.0
+        self._repetition = 0.0
         self._before = self._chance.gauss()
         self._tenant_stays = 0
         self._step_at = self._chance.uniform(0, 24)
         self._phase = self._chance.uniform(0, 2 * math.pi)
-        self._rounds = 0
+        self._repetitions = 0
         self._lasting = {False: self._chance.gauss(), True: self._chance.gauss()} if noise.lasting else {}
 
-    def begin_round(self) -> None:
-        """All processes until the next round share something."""
-        self._round = self._gauss()
-        self._rounds += 1
+    def begin_repetition(self) -> None:
+        """All processes until the next repetition share something."""
+        self._repetition = self._gauss()
+        self._repetitions += 1
         self._is_first = True
 
-    def slowness(self, *, round_processes: int, is_finalist: bool) -> float:
-        """The logarithm of how many times as fast as usual the next process is, of a round of so many."""
+    def slowness(self, *, repetition_processes: int, is_finalist: bool) -> float:
+        """The logarithm of how many times as fast as usual the next process is, of a repetition of so many."""
         noise, number = self._noise, self._processes
         self._processes += 1
         own = self._gauss() * (noise.unequal if is_finalist else 1.0)
         if noise.alike:
             own = self._before = noise.alike * self._before + math.sqrt(1 - noise.alike**2) * own
-        if noise.lasting and self._rounds > 1:
+        if noise.lasting and self._repetitions > 1:
             own = math.sqrt(noise.lasting) * self._lasting[is_finalist] + math.sqrt(1 - noise.lasting) * own
-        shared = 0.0 if noise.served and self._rounds == 1 else noise.shared
-        found = self._sd * (math.sqrt(shared) * self._round + math.sqrt(1 - shared) * own)
+        shared = 0.0 if noise.served and self._repetitions == 1 else noise.shared
+        found = self._sd * (math.sqrt(shared) * self._repetition + math.sqrt(1 - shared) * own)
         if noise.drift:
-            found += math.log(0.94) * min(number / (8 * round_processes), 1)
+            found += math.log(0.94) * min(number / (8 * repetition_processes), 1)
         if noise.step and number > self._step_at:
             found += math.log(0.9)
         if noise.wave:
@@ -177,32 +178,32 @@ class Found:
     studies: int
     wins: int
     wrong: int
-    rounds: float
+    repetitions: float
     processes: float
     missed: bool
 
 
 def study(cell: Cell, seed: str, *, cut: bool = False) -> tuple[Configuration | None, int, int]:
-    """One final: who won, in how many rounds, in how many processes."""
+    """One confirmation: who won, in how many repetitions, in how many processes."""
     machine = Machine(cell.noise, seed)
     finalists = FINALISTS[: len(cell.effects)]
     true = {BASELINE.key: 1.0} | {one.key: effect for one, effect in zip(finalists, cell.effects, strict=True)}
     entrants, repeats, number = (BASELINE, *finalists), list[Repeat](), 0
-    ends_after = random.Random(f"{seed}, cut").randint(FIRST_LOOK, SPEC.finalist_rounds - 1) if cut else math.inf
+    ends_after = random.Random(f"{seed}, cut").randint(FIRST_LOOK, SPEC.finalist_repetitions - 1) if cut else math.inf
     while number < ends_after and (
-        order := next_round(
+        order := next_repetition(
             repeats,
             entrants,
             BASELINE,
             AIM,
-            most_rounds=SPEC.finalist_rounds,
+            most_repetitions=SPEC.finalist_repetitions,
             baseline_is_finite=True,
             seed=seed,
         )
     ):
-        machine.begin_round()
+        machine.begin_repetition()
         for one in order:
-            log_rate = machine.slowness(round_processes=len(order), is_finalist=one.key != BASELINE.key)
+            log_rate = machine.slowness(repetition_processes=len(order), is_finalist=one.key != BASELINE.key)
             outcome = measured(340.0 * true[one.key] * math.exp(log_rate), 48, 800 * MIB)
             repeats.append(Repeat(one, number, outcome))
         number += 1
@@ -227,8 +228,8 @@ def simulate(cell: Cell, studies: int, seed: int, *, cut: bool = False) -> Found
         missed = share > FALSE_WINS + SURE * math.sqrt(FALSE_WINS * (1 - FALSE_WINS) / studies)
     else:
         missed = cell.least is not None and share < cell.least
-    rounds, processes = (statistics.fmean(one[at] for one in found) for at in (1, 2))
-    return Found(cell.name, studies, wins, wrong, rounds, processes, missed)
+    repetitions, processes = (statistics.fmean(one[at] for one in found) for at in (1, 2))
+    return Found(cell.name, studies, wins, wrong, repetitions, processes, missed)
 
 
 def shapes(cv: float, *, aside: bool) -> dict[str, Noise]:
@@ -242,7 +243,7 @@ def shapes(cv: float, *, aside: bool) -> dict[str, Noise]:
             "a wave over 31 processes": dataclasses.replace(half, wave=31.0),
             "stalls": dataclasses.replace(half, stalls=True),
             "the first slower": dataclasses.replace(half, first=True),
-            "alike over rounds": dataclasses.replace(own, alike=0.8),
+            "alike over repetitions": dataclasses.replace(own, alike=0.8),
             "finalists three times as noisy": dataclasses.replace(own, unequal=3.0),
             "heavy tails": dataclasses.replace(half, heavy=True),
             "all of it": Noise(cv, 0.25, drift=True, bursts=True, modes=True, stalls=True, first=True),
@@ -254,8 +255,8 @@ def shapes(cv: float, *, aside: bool) -> dict[str, Noise]:
         "drift": dataclasses.replace(half, drift=True),
         "bursts": dataclasses.replace(half, bursts=True),
         "two modes": dataclasses.replace(half, modes=True),
-        "a server for each round": dataclasses.replace(half, served=True),
-        "a server for each round, nine tenths shared": Noise(cv, 0.9, served=True),
+        "a server for each repetition": dataclasses.replace(half, served=True),
+        "a server for each repetition, nine tenths shared": Noise(cv, 0.9, served=True),
     }
 
 
@@ -291,7 +292,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--cut",
         action="store_true",
-        help="end each final after some rounds, as a time budget does; power has no mark then",
+        help="end each confirmation after some repetitions, as a time budget does; power has no mark then",
     )
     parser.add_argument("--only", default="", metavar="TEXT", help="cells with this in their name")
     parser.add_argument("--json", action="store_true")
@@ -306,7 +307,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 wrong = f", {one.wrong / one.studies:6.2%} another" if not cell.is_null else ""
                 mark = "   MISSED" if one.missed else ""
                 print(
-                    f"{one.name:70} {one.wins / one.studies:7.2%} in {one.rounds:4.1f} rounds, "
+                    f"{one.name:70} {one.wins / one.studies:7.2%} in {one.repetitions:4.1f} repetitions, "
                     f"{one.processes:4.1f} processes{wrong}{mark}",
                     flush=True,
                 )

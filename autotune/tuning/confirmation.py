@@ -18,11 +18,11 @@ from ..records.plan import ALL, RECOMPUTE, Plan
 from ..records.proof import Proof
 from ..records.run import Verifying
 from ..records.study import CompiledRun, Repeat, StudyRecord, Verdict
-from ..records.study_results import figures_of, rounds_of
+from ..records.study_results import figures_of, repetitions_of
 from ..records.words import sentence, setting_words
 from ..verdict.decision import allowed, decide
 from ..verdict.finalists import baseline_is_finite
-from ..verdict.rounds import holds, is_beaten, next_round
+from ..verdict.repetitions import holds, is_beaten, next_repetition
 from ..verdict.search_end import EVEN_CHANCE, SearchEnd
 from .context import Context, proof_request
 from .proving import prove
@@ -78,14 +78,14 @@ def compiled_setting(answer: Configuration, engine: Engine, facts: Facts, room_b
 
 
 # After so many proofs that failed, nothing else that needs one may win: the next would fail as well, and each takes
-# rounds and runs that no time was kept for.
+# repetitions and runs that no time was kept for.
 _MOST_REFUTED = 3
-# Where there is time for one final only, who is measured in it should fit in all of its processes this likely.
+# Where there is time for one confirmation only, who is measured in it should fit in all of its processes this likely.
 _LIKELY_TO_FIT = 0.8
 
 
-class Finals:
-    """The finals of a study."""
+class Confirmation:
+    """The confirmation of a study's answer."""
 
     def __init__(self, context: Context, search_again: Callable[[], SearchEnd]) -> None:
         self._context = context
@@ -124,11 +124,11 @@ class Finals:
     def _measure(self) -> bool:
         """Measure finalists and baseline again until there is nothing to tell apart; False if another process is at it.
 
-        A final that was cut short is begun anew, unless its rounds tell already: rounds of different days are not
-        comparable. Where a round rules the best out, the search goes on before the next final.
+        A confirmation that was cut short is begun anew, unless its repetitions tell already: repetitions of different
+        days are not comparable. Where a repetition rules the best out, the search goes on before the next confirmation.
         """
         measured: set[str] = set()
-        finals: Counter[str] = Counter()
+        confirmations: Counter[str] = Counter()
         while True:
             self._context.snapshot.refresh()
             record = self._record()
@@ -142,30 +142,33 @@ class Finals:
             entrants = self._entrants(record, going if self._context.baseline_fits else candidates)
             if not entrants:
                 return True
-            final = self._context.study.begin_final()
-            if final is None:
+            confirmation = self._context.study.begin_confirmation()
+            if confirmation is None:
                 return False
-            ended = self._measure_final(final, entrants)
+            ended = self._measure_confirmation(confirmation, entrants)
             if ended == "interrupted":
                 return True
-            self._context.study.end_final(final)
+            self._context.study.end_confirmation(confirmation)
             if ended == "moved":
                 continue
             if not self._holds(going[0]) and not self._context.interruption.finish.is_set():
                 self._search_end = self._search_again()
-            repeats, enough = self._record().repeats, self._context.rounds
-            finals.update(one.key for one in entrants)
-            # Nobody has more finals than rounds, or those who fail and are taken in again would go on for ever.
+            repeats, enough = self._record().repeats, self._context.repetitions
+            confirmations.update(one.key for one in entrants)
+            # Nobody has more confirmations than repetitions, or those who fail and are taken in again would go on for
+            # ever.
             measured.update(
-                one.key for one in entrants if len(rounds_of(repeats, one)) >= enough or finals[one.key] >= enough
+                one.key
+                for one in entrants
+                if len(repetitions_of(repeats, one)) >= enough or confirmations[one.key] >= enough
             )
 
     def _candidates(self, record: StudyRecord) -> tuple[Configuration, ...]:
-        """Return the settings to measure again, the best first; with time for one final only, those likely to fit."""
+        """Return the settings to measure again, the best first; with time for one confirmation, those likely to fit."""
         believed = self._search_end.believed
         candidates = self._context.candidates(record, believed)
-        final_s = self._context.confirming_s(record, candidates[:1]) if candidates else 0.0
-        if not self._context.budget.holds(final_s) or self._context.budget.holds(2 * final_s):
+        confirmation_s = self._context.confirming_s(record, candidates[:1]) if candidates else 0.0
+        if not self._context.budget.holds(confirmation_s) or self._context.budget.holds(2 * confirmation_s):
             return candidates
         believed = replace(believed, least_chances=(_LIKELY_TO_FIT, EVEN_CHANCE))
         self._search_end = replace(self._search_end, believed=believed)
@@ -179,15 +182,15 @@ class Finals:
     def _is_measured(
         self, record: StudyRecord, candidate: Configuration, candidates: tuple[Configuration, ...]
     ) -> bool:
-        """Return whether more rounds of one of the ``Context.candidates`` would change nothing."""
+        """Return whether more repetitions of one of the ``Context.candidates`` would change nothing."""
         if self._context.baseline_fits or self._context.is_told(record, candidate):
             return self._context.is_told(record, candidate)
-        # With nothing to beat, rounds tell as well that a better candidate is ahead.
+        # With nothing to beat, repetitions tell as well that a better candidate is ahead.
         before = candidates[: candidates.index(candidate)]
         return any(is_beaten(record.repeats, candidate, other, self._context.aim) for other in before)
 
     def _entrants(self, record: StudyRecord, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
-        """Return the baseline, if it fits, and the candidates for whose rounds and proof there is time."""
+        """Return the baseline, if it fits, and the candidates for whose repetitions and proof there is time."""
         own = (self._context.facts.baseline,) if self._context.baseline_fits else ()
         for chosen in (candidates, candidates[:1]):
             needed_s = self._context.confirming_s(record, chosen)
@@ -197,33 +200,33 @@ class Finals:
             self._context.watcher.no_time(needed_s)
         return ()
 
-    def _measure_final(
-        self, final: int, entrants: tuple[Configuration, ...]
+    def _measure_confirmation(
+        self, confirmation: int, entrants: tuple[Configuration, ...]
     ) -> Literal["whole", "moved", "interrupted"]:
-        """Measure entrants in rounds, each time in a process of its own on one device; return how the final ended.
+        """Measure entrants in repetitions, each time in a process of its own on one device; return how it ended.
 
-        It is whole when no round is left to tell anything, or when there is no time for another one. It is moved where
-        a run got another node of a cluster: its rounds would compare machines.
+        It is whole when no repetition is left to tell anything, or when there is no time for another one. It is moved
+        where a run got another node of a cluster: its repetitions would compare machines.
         """
         machine: str | None = None
         context, own = self._context, self._context.facts.baseline
         finite = baseline_is_finite(context.snapshot.record.trials, context.facts)
-        context.watcher.repeating(entrants, context.most_rounds * len(entrants))
-        for number in range(context.most_rounds):
+        context.watcher.repeating(entrants, context.most_repetitions * len(entrants))
+        for number in range(context.most_repetitions):
             record = context.snapshot.record
-            order = next_round(
-                [one for one in record.repeats if one.final == final],
+            order = next_repetition(
+                [one for one in record.repeats if one.confirmation == confirmation],
                 entrants,
                 own,
                 context.aim,
-                most_rounds=context.most_rounds,
+                most_repetitions=context.most_repetitions,
                 baseline_is_finite=finite,
-                seed=f"{record.spec.seed}, study {record.name}, final {final}",
+                seed=f"{record.spec.seed}, study {record.name}, confirmation {confirmation}",
             )
-            if not order or (number >= context.rounds and not self._has_time(order)):
+            if not order or (number >= context.repetitions and not self._has_time(order)):
                 return "whole"
             for configuration in order:
-                repeat = self._measure_round(final, number, configuration)
+                repeat = self._measure_repetition(confirmation, number, configuration)
                 if repeat is None:
                     return "interrupted"
                 if repeat.environment is not None:
@@ -239,13 +242,13 @@ class Finals:
     def _has_time(self, order: tuple[Configuration, ...]) -> bool:
         costs, own = self._context.budget.costs, self._context.facts.baseline
         proof_s = max((costs.proof_s(one) for one in order if one.key != own.key), default=0.0)
-        round_s = costs.round_s(order, forked=self._context.forked(order))
-        return self._context.budget.holds(round_s + proof_s)
+        repetition_s = costs.repetition_s(order, forked=self._context.forked(order))
+        return self._context.budget.holds(repetition_s + proof_s)
 
-    def _measure_round(self, final: int, number: int, configuration: Configuration) -> Repeat | None:
-        """Measure an entrant: in a fresh process in the first round, and later in one of the round's own fork server.
+    def _measure_repetition(self, confirmation: int, number: int, configuration: Configuration) -> Repeat | None:
+        """Measure an entrant: in a fresh process first, and in later repetitions in one of a fork server of their own.
 
-        Processes of one server share the layout of addresses and the seed of hashes. Each round draws both anew.
+        Processes of one server share the layout of addresses and the seed of hashes. Each repetition draws both anew.
         """
         context = self._context
         request = trial_request(
@@ -255,13 +258,13 @@ class Finals:
             context.limit_bytes,
             measuring=context.measuring,
             may_fork=number > 0,
-            server=f"round {number + 1} of final {final}",
+            server=f"repetition {number + 1} of confirmation {confirmation}",
         )
-        result = context.run_one(request, f"final-{final}-round-{number + 1}", "rounds")
+        result = context.run_one(request, f"confirmation-{confirmation}-repetition-{number + 1}", "confirmation")
         outcome = None if result is None else result.outcomes[0]
         if result is None or outcome is None:
             return None
-        return Repeat(configuration, number, outcome, result.environment, str(result.directory), final)
+        return Repeat(configuration, number, outcome, result.environment, str(result.directory), confirmation)
 
     def _decide(self) -> Verdict:
         record = self._context.snapshot.refresh()
