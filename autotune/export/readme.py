@@ -138,7 +138,7 @@ def _numbers(stack: Stack) -> Iterator[str]:
     over = "a run over its median time" if is_model else "an optimizer step over the median time of a step"
     yield _wrapped(
         f"samples/s is the number of samples of {over}, after warm-up. Over several repetitions it is their median, "
-        "with the slowest and the fastest in brackets. For one repetition the brackets hold the 95 % confidence interval."
+        "with the slowest and the fastest in brackets. Of one repetition they hold the 95 % confidence interval."
     )
     if is_model:
         peak = "the high-water mark of the process, loading the model and preparing its weights included"

@@ -118,8 +118,8 @@ Sampler = Literal["model", "tpe", "random"]
 TrialState = Literal["running", "finished"]
 
 
-Found = Literal["win", "no_better", "hopeless", "unresolved", "open", "failed"]
-"""What repetitions show of a finalist. ``no_better`` is shown; ``hopeless``: unlikely to be shown better by more
+Found = Literal["win", "no_better", "futile", "unresolved", "open", "failed"]
+"""What repetitions show of a finalist. ``no_better`` is shown; ``futile``: unlikely to be shown better by more
 repetitions; ``unresolved``: all repetitions were measured and do not tell, or they scatter by whole factors; ``open``:
 more repetitions may tell; ``failed``: a repetition failed, thrashed or passed the limit.
 """
@@ -238,7 +238,7 @@ class Comparison:
     @property
     def is_lost(self) -> bool:
         """Return whether it cannot win any more, or is unlikely to."""
-        lost = ("no_better", "hopeless", "unresolved", "failed")
+        lost = ("no_better", "futile", "unresolved", "failed")
         return self.found in lost or self.found_fast in lost
 
 
@@ -256,6 +256,46 @@ class CompiledRun:
     outcome: Outcome
 
 
+RemarkCode = Literal[
+    # reasons for an answer
+    "winner",
+    "no_better",
+    "futile",
+    "unresolved",
+    "too_slow",
+    "unreliable",
+    "nothing_better",
+    "fits_instead",
+    "nothing_fits",
+    "unconfirmed",
+    "disturbed",
+    "machine_too_busy",
+    "only_baseline",
+    "not_counted",
+    "baseline_not_measured",
+    "nothing_measured",
+    # what else bears on it
+    "allocator_idle",
+    "baseline_does_not_fit",
+    "baseline_failed",
+    "gpu_throttled",
+    "kernels_not_searched",
+    "loss_not_finite",
+    "machine_busy",
+    "may_not_fit_again",
+    "not_equivalent",
+    "",  # stored before there were codes
+]
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A sentence or two of an answer; ``code`` tells programs what it says (docs/reference/outcomes.md)."""
+
+    code: RemarkCode
+    text: str
+
+
 AnswerKind = Literal["winner", "baseline_best", "baseline_does_not_fit", "nothing_fits", "undecided"]
 
 
@@ -268,7 +308,7 @@ class Verdict:
 
     kind_of_answer: AnswerKind
     winner: Configuration | None
-    reason: str
+    reason: Remark
     stop_reason: str  # why the search ended
     memory_limit_bytes: int
     comparisons: tuple[Comparison, ...] = ()
@@ -276,13 +316,13 @@ class Verdict:
     needed_s: float | None = None  # the time budget that confirms and proves the winner; None where it is done
     spent: TimeSpent | None = None
     compiled: CompiledRun | None = None
-    remarks: tuple[str, ...] = ()  # on what else bears on the answer, such as a busy machine
+    remarks: tuple[Remark, ...] = ()  # on what else bears on the answer, such as a busy machine
     is_drowned: bool = False  # other programs may have slowed the best down below the script, so it is not the winner
 
     @property
     def sentences(self) -> str:
         """Return the reason, and what else bears on it."""
-        return " ".join((self.reason, *self.remarks))
+        return " ".join(one.text for one in (self.reason, *self.remarks))
 
 
 @dataclass(frozen=True)

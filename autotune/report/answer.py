@@ -45,7 +45,7 @@ def headline(report: Report) -> str:
     """Say the answer for who reads one line: what to do and what it brings, in words; codes stand below it."""
     winner, verdict = report.winner, report.verdict
     if verdict is not None and verdict.answer == "baseline_best":
-        return verdict.reason
+        return verdict.reason.text
     if verdict is None or winner is None or verdict.answer == "nothing_fits":
         return verdict_sentence(report)
     own, runs = report.batch_size, "train" if report.target == "script" else "run"
@@ -75,7 +75,7 @@ def answer_below(report: Report) -> str:
     verdict = report.verdict
     if verdict is None or headline(report) == verdict_sentence(report):
         return ""
-    return " ".join(filter(None, [_evidence(report, verdict), *verdict.remarks]))
+    return " ".join(filter(None, [_evidence(report, verdict), *(one.text for one in verdict.remarks)]))
 
 
 def _evidence(report: Report, verdict: ReportedAnswer) -> str:
@@ -83,7 +83,7 @@ def _evidence(report: Report, verdict: ReportedAnswer) -> str:
         return ""  # the headline says it
     is_memory = report.settings.objective.goal == "memory"
     if verdict.answer == "baseline_does_not_fit" and is_memory:
-        return verdict.reason  # how fast the fastest is
+        return verdict.reason.text  # how fast the fastest is
     compared = None if report.winner is None else _compared(report, report.winner)
     if compared is None or compared.speedup_low is None or compared.speedup_high is None:
         return ""

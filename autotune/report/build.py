@@ -19,9 +19,8 @@ from ..records.study_results import figures_of, proof_of, repetitions_of, script
 from ..records.words import recomputed_words, setting_words
 from ..verdict.feasible import Flaw, flaws_of, front
 from ..verdict.finalists import baseline_is_finite
-from ..verdict.gain import gain_of
+from ..verdict.gain import compiled_gain, gain_of
 from ..verdict.memory_limit import answer_limit_of, limit_of
-from ..verdict.sentences import compiled_gain
 from .foresight import foreseen_of, steps_of
 from .record import (
     DescribedScript,

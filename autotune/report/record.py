@@ -30,10 +30,10 @@ from ..records.measurement import MemorySplit
 from ..records.outcome import Outcome
 from ..records.proof import Proof
 from ..records.stack import GlobalBatch
-from ..records.study import AnswerKind, Comparison, StudySpec, TimeSpent
+from ..records.study import AnswerKind, Comparison, Remark, StudySpec, TimeSpent
 from ..verdict.gain import Gain
 
-REPORT_VERSION = 5
+REPORT_VERSION = 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,19 +77,19 @@ class ReportedAnswer:
     """The verdict, and the runs that it rests on."""
 
     answer: AnswerKind
-    reason: str
+    reason: Remark
     stop_reason: str
     is_confirmed: bool  # measured in repetitions and proven, or the script itself
     proof: Proof | None
     measured_in: Literal["repetitions", "trials"]
     num_measured: int
     num_contended: int  # of the measured runs, while other programs were busy
-    remarks: tuple[str, ...] = ()
+    remarks: tuple[Remark, ...] = ()
 
     @property
     def sentences(self) -> str:
         """Return the reason, and what else bears on it."""
-        return " ".join((self.reason, *self.remarks))
+        return " ".join(one.text for one in (self.reason, *self.remarks))
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,7 @@ def _shown(found: Found | None, better: str) -> str:
     words: dict[Found | None, str] = {
         "win": better,
         "no_better": f"not {better}",
-        "hopeless": f"unlikely {better}",
+        "futile": f"unlikely {better}",
         "unresolved": "open",
         "open": "open",
         "failed": "failed",

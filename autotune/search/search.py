@@ -6,7 +6,7 @@ import math
 import statistics
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import optuna
@@ -20,7 +20,7 @@ from ..records.outcome import Measured, Outcome
 from ..records.study import Repeat, StudySpec, Trial
 from ..records.words import counted
 from ..verdict.aim import Aim
-from ..verdict.search_end import NOTHING_BELIEVED, STOPPED_FOR_TIME, Believed, SearchEnd
+from ..verdict.search_end import NOTHING_BELIEVED, Believed, SearchEnd, out_of_time
 from . import optuna_trials
 from .candidates import Origin
 from .cost.context import SearchContext
@@ -136,6 +136,10 @@ class Search:
             knowledge = self._knowledge()
             return None if knowledge.open.any() else self._why_over(knowledge, 1, math.inf)
 
+    def ended_by(self, end: SearchEnd) -> SearchEnd:
+        """Return an end from outside of the search, with what the search knows."""
+        return replace(end, num_configurations=self.space.num_configurations, believed=self._believed())
+
     def ended(self, reason: str, cut_short: str = "") -> SearchEnd:
         """Make the end of the search from its reason and from what stopped it."""
         return SearchEnd(reason, cut_short, self.space.num_configurations, self._believed())
@@ -217,7 +221,7 @@ class Search:
             self.end = self.ended(proposal.reason)
             # A reason that holds only of what there is time for is none.
             if is_hurried and propose(unhurried, most=most, start=start, seed=self._spec.seed).configurations:
-                self.end = self.ended(_TOO_SHORT, STOPPED_FOR_TIME)
+                self.end = self.ended_by(out_of_time(_TOO_SHORT))
         return self._claim_all(proposal.configurations, "sampler")
 
     def _knowledge(
@@ -240,18 +244,18 @@ class Search:
     def _why_over(self, knowledge: Knowledge, room: int, within_s: float) -> SearchEnd | None:
         if room <= 0:
             trials = counted(self._spec.max_trials, "trial")
-            return self.ended(f"The study may have no more than {trials}.", f"the search stopped after {trials}")
+            return self.ended(f"The study may have no more than {trials}.", f"--max-trials allows {trials}")
         if knowledge.open.any():
             return None
         if within_s < math.inf and self._knowledge().open.any():
-            return self.ended(_TOO_SHORT, STOPPED_FOR_TIME)
+            return self.ended_by(out_of_time(_TOO_SHORT))
         if knowledge.engine_fails:
             failed = f"Every trial under engine {self.space.engine} failed"
             return self.ended(f"{failed}, and there is nothing left to try without it.")
         if self._knowledge(longest_s=math.inf).open.any():
             return self.ended(
                 "What is left to try takes longer than a trial may.",
-                "the search stopped as what is left takes longer than --trial-timeout",
+                "what is left takes longer than --trial-timeout",
             )
         if len(self._context.candidates) == 1:
             return self.ended("Beside the script as it stands there is nothing to try.")
@@ -282,7 +286,7 @@ class Search:
         reason = f"The last {_PATIENCE} trials were not {better} than the best before them by more than {_NOISE:.0%}."
         if before == recent == 0.0:
             reason = f"Nothing tried fits {self._aim.limit_text()}, the last {_PATIENCE} trials included."
-        return self.ended(reason, f"the search stopped as its last {_PATIENCE} trials brought nothing")
+        return self.ended(reason, f"the last {_PATIENCE} trials brought nothing")
 
     def _suggest(self, knowledge: Knowledge, room: int) -> tuple[Asked, ...]:
         """Take what a sampler suggests, and what it suggests next of the same kind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -21,8 +22,8 @@ _FROM_0004 = (
     "ALTER TABLE autotune_repeat RENAME COLUMN final TO confirmation",
     "ALTER TABLE autotune_repeat RENAME COLUMN round TO repetition",
     """UPDATE autotune_study SET spec = replace(spec, '"finalist_rounds":', '"finalist_repetitions":')""",
-    """UPDATE autotune_study SET verdict = replace(replace(verdict, '"rounds":', '"repetitions":'),
-        '"stage":"rounds"', '"stage":"confirmation"')""",
+    """UPDATE autotune_study SET verdict = replace(replace(replace(verdict, '"rounds":', '"repetitions":'),
+        '"stage":"rounds"', '"stage":"confirmation"'), '"hopeless"', '"futile"')""",
     """UPDATE autotune_gate SET gate = replace(gate, '"rounds":', '"repetitions":')""",
 )
 
@@ -43,6 +44,7 @@ def upgrade(engine: sa.Engine, location: Location) -> None:
         if revision == "0004":
             for statement in _FROM_0004:
                 connection.exec_driver_sql(statement)
+            _give_codes(connection)
             connection.execute(sa.update(schema.revision).values(version_num=schema.HEAD))
             return
         if revision is not None:
@@ -64,6 +66,17 @@ def _revision(connection: sa.Connection) -> str | None:
     if not sa.inspect(connection).has_table(schema.revision.name):
         return None
     return connection.scalar(sa.select(schema.revision.c.version_num))
+
+
+def _give_codes(connection: sa.Connection) -> None:
+    """Give sentences of verdicts the code that says nothing: revision 0004 stored their texts alone."""
+    query = sa.text("SELECT id, verdict FROM autotune_study WHERE verdict IS NOT NULL")
+    for row in connection.execute(query).all():
+        verdict = json.loads(row.verdict)
+        verdict["reason"] = {"code": "", "text": verdict["reason"]}
+        verdict["remarks"] = [{"code": "", "text": one} for one in verdict.get("remarks", ())]
+        values = {"id": row.id, "verdict": json.dumps(verdict, separators=(",", ":"))}
+        connection.execute(sa.text("UPDATE autotune_study SET verdict = :verdict WHERE id = :id"), values)
 
 
 @contextmanager

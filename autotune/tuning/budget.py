@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from ..records.outcome import Died, Outcome
 from ..records.study import Trial
-from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
+from ..verdict.search_end import SearchEnd, out_of_time
 from .costs import Costs
 
 # A study's runs may pass its budget by this share, and are cut off then. With the start of the program and the bundle
@@ -73,8 +73,8 @@ class Budget:
     def why_over(self) -> SearchEnd | None:
         """Return why nothing at all may start any more; None if something may."""
         if self._interruption.finish.is_set():
-            return SearchEnd("It was interrupted.", "the search was interrupted")
-        return SearchEnd("The time budget is spent.", STOPPED_FOR_TIME) if self._left_s <= 0 else None
+            return SearchEnd("It was interrupted.", "it was interrupted")
+        return out_of_time("The time budget is spent.") if self._left_s <= 0 else None
 
     def why_search_over(self, confirmation_s: float, *, in_run: bool = False) -> SearchEnd | None:
         """Return why the search may start nothing new; None if it may.
@@ -90,7 +90,7 @@ class Budget:
             return None
         kept = "The rest of the time budget is kept for measuring the finalists again."
         reason = kept if self._can_confirm(confirmation_s) else "The time left is too short for another run."
-        return SearchEnd(reason, STOPPED_FOR_TIME)
+        return out_of_time(reason)
 
     def for_search_s(self, confirmation_s: float) -> float:
         """Return how long the search may go on; nothing is kept for confirmations that there is no time for."""

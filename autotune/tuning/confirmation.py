@@ -19,11 +19,11 @@ from ..records.proof import Proof
 from ..records.run import Verifying
 from ..records.study import CompiledRun, Repeat, StudyRecord, Verdict
 from ..records.study_results import figures_of, repetitions_of
-from ..records.words import sentence, setting_words
 from ..verdict.decision import allowed, decide
 from ..verdict.finalists import baseline_is_finite
 from ..verdict.repetitions import holds, is_beaten, next_repetition
 from ..verdict.search_end import EVEN_CHANCE, SearchEnd
+from ..verdict.sentences import none_equivalent, not_equivalent
 from .context import Context, proof_request
 from .proving import prove
 
@@ -278,12 +278,9 @@ class Confirmation:
             believed=end.believed,
             may_win=self._may_win,
         )
-        refuted = [
-            f"{sentence(setting_words(one.configuration, self._context.facts.clusters))} may not win. {one.statement}"
-            for one in self._refuted()
-        ]
+        refuted = [not_equivalent(one, self._context.facts.clusters) for one in self._refuted()]
         if len(refuted) >= _MOST_REFUTED:
-            refuted.append("So nothing else that changes how the script computes may win either.")
+            refuted.append(none_equivalent())
         return replace(
             verdict,
             remarks=(*verdict.remarks, *refuted),

@@ -25,7 +25,7 @@ from ..search.space import build_space
 from ..store.study import Unstored
 from ..verdict.decision import nothing_else_tells
 from ..verdict.idle_memory import growing_segments, idle_memory, tried_unasked
-from ..verdict.search_end import STOPPED_FOR_TIME, SearchEnd
+from ..verdict.search_end import SearchEnd
 from .budget import RunCancel
 from .context import Context, devices_of, unused
 
@@ -103,7 +103,7 @@ class Trials:
             end = self._run_devices()
         if not end.cut_short and isinstance(self._context.facts.undescribed, TimedOut):
             # A later session may find the plans.
-            end = replace(end, cut_short="there was no time to find out what could be recomputed")
+            end = replace(end, cut_short="time was too short to find out what could be recomputed")
         self._context.watcher.search_ended(end.reason)
         return end
 
@@ -161,20 +161,20 @@ class Trials:
         except BaseException:
             self._failed.set()  # the other devices end too, once what they measure is stored
             raise
-        return self._search.ended("Another device failed.", "the search ended as another device failed")
+        return self._search.ended("Another device failed.", "another device failed")
 
     def _why_over(self, *, in_run: bool = False) -> SearchEnd | None:
         over = self._context.budget.why_search_over(self._confirmation_s(), in_run=in_run)
         if over is not None:
             # Short time stops nothing where nothing is left to try.
-            own = self._search.nothing_left() if over.cut_short == STOPPED_FOR_TIME else None
-            return own or self._search.ended(over.reason, over.cut_short)
+            own = self._search.nothing_left() if over.is_for_time else None
+            return own or self._search.ended_by(over)
         trials, own_key = self._context.snapshot.record.trials, self._context.facts.baseline.key
         failed = sum(one.outcome is not None and one.configuration.key != own_key for one in trials)
         if in_run or failed < _HOPELESS or not nothing_else_tells(trials, self._context.facts):
             return None
         reason = f"The first {failed} trials all failed, and not for memory."
-        return self._search.ended(reason, f"the search stopped as the first {failed} trials all failed")
+        return self._search.ended(reason, f"the first {failed} trials all failed")
 
     def _confirmation_s(self) -> float:
         """Return the seconds that confirmations and proof take if the search ends now; 0.0 with nothing to confirm."""

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from ..records.configuration import Configuration
 from ..records.facts import Facts
-from ..records.study import AnswerKind, StudyRecord, Trial, Verdict
+from ..records.study import AnswerKind, Remark, StudyRecord, Trial, Verdict
 from ..records.study_results import figures_of, repetitions_of
-from ..records.words import sentence
 from . import sentences
 from .aim import Aim
 from .contention import may_be_faster, times_as_fast_alone
@@ -37,12 +36,12 @@ _LEAST_FOR_MEMORY = 0.5
 
 
 class _Answer(NamedTuple):
-    """An answer with its first remark, empty for none."""
+    """An answer with its first remark."""
 
     kind: AnswerKind
     winner: Configuration | None
-    reason: str
-    remark: str = ""
+    reason: Remark
+    remark: Remark | None = None
     is_drowned: bool = False
 
 
@@ -72,20 +71,20 @@ def decide(
     tried = [trial for trial in seen if may_win(trial.configuration)]
     aim = Aim(record.spec.objective, limit_bytes, facts.clusters)
     if not tried:
-        answer = _Answer("undecided", None, "Nothing was measured yet.")
+        answer = _Answer("undecided", None, sentences.nothing_measured())
     else:
         feasible = feasible_trials(tried, facts, aim, record.repeats)
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
         failed = sum(trial.measured is None for trial in tried)
         if own is not None and nothing_else_tells(seen, facts) and (failed or cut_short):
             busy = not failed and own.measured is not None and own.measured.contended
-            remark = sentences.too_busy() if busy else ""
+            remark = sentences.too_busy() if busy else None
             answer = _Answer("undecided", None, sentences.only_the_baseline(own, failed, cut_short), remark, busy)
         elif own is not None:
             scope = sentences.scope_of(tried, facts, num_configurations, cut_short)
             answer = _against_baseline(record, facts, own, tried, aim, scope, believed)
         elif baseline_trial(tried, facts) is None:
-            answer = _Answer("undecided", None, "The baseline was not measured yet.")
+            answer = _Answer("undecided", None, sentences.baseline_not_measured())
         else:
             answer = _without_baseline(record, feasible, facts, aim, believed)
     if answer.winner is not None and _is_drowned(record, facts, answer, aim):
@@ -93,7 +92,7 @@ def decide(
         fits = answer.kind != "baseline_does_not_fit"
         answer = _Answer("undecided", facts.baseline if fits else None, told, answer.remark, is_drowned=True)
     kind, winner, reason, remark, is_drowned = answer
-    reason, remarks = sentence(reason), [remark]
+    remarks = [remark]
     comparisons = compare(record.repeats, facts.baseline, aim, record.spec.finalist_repetitions)
     if winner is not None and not is_drowned:
         its_own = [one for one in comparisons if one.configuration.key == winner.key]
@@ -107,7 +106,7 @@ def decide(
     remarks.append(allocator_offer(record, aim))
     if not baseline_is_finite(tried, facts):
         remarks.append(sentences.not_finite())
-    said = tuple(filter(None, remarks))
+    said = tuple(one for one in remarks if one is not None)
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons, remarks=said, is_drowned=is_drowned)
 
 
@@ -143,12 +142,12 @@ def allowed(record: StudyRecord, may_win: Callable[[Configuration], bool]) -> St
     )
 
 
-def _left_out(record: StudyRecord, facts: Facts, winner: Configuration, aim: Aim, believed: Believed) -> str:
-    """Name the best trial of all where it may not fit again, and was therefore not measured again; else empty."""
+def _left_out(record: StudyRecord, facts: Facts, winner: Configuration, aim: Aim, believed: Believed) -> Remark | None:
+    """Name the best trial where it may not fit again, and was therefore not measured again; else None."""
     best = next(iter(feasible_trials(record.trials, facts, aim, record.repeats)), None)
     if best is None or best.configuration.key == winner.key:
-        return ""
-    return sentences.left_out(best, aim) if is_unsure(best.configuration, believed, record.repeats) else ""
+        return None
+    return sentences.left_out(best, aim) if is_unsure(best.configuration, believed, record.repeats) else None
 
 
 def nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
@@ -190,7 +189,7 @@ def _against_baseline(
     believed: Believed,
 ) -> _Answer:
     if not own.measured or own.samples_per_s <= 0:
-        return _Answer("undecided", None, "The baseline's samples could not be counted, so speeds can't be compared.")
+        return _Answer("undecided", None, sentences.not_counted())
     baseline, repeats, most_repetitions = facts.baseline, record.repeats, record.spec.finalist_repetitions
     compared = compare(repeats, baseline, aim, most_repetitions)
     winners = [one for one in compared if one.is_win]
@@ -203,8 +202,8 @@ def _against_baseline(
     fastest = finalists(tried, facts, aim, repeats, most_repetitions=most_repetitions)[:1]
     if untold is not None and fastest:
         is_best = untold.key == fastest[0].key
-        reason = sentences.not_told(untold, comparison, aim, is_best=is_best)
-        return _Answer("undecided", untold, reason, sentences.failed(repeats, baseline))
+        reason = sentences.unconfirmed(untold, comparison, aim, is_best=is_best)
+        return _Answer("undecided", untold, reason, sentences.baseline_failed(repeats, baseline))
     if untold is not None and comparison is None:
         beside = own.measured
         held_back = next(
@@ -214,7 +213,7 @@ def _against_baseline(
         )
         if all(trial.measured.contended for trial in tried if trial.measured):
             return _Answer("undecided", baseline, sentences.slowed_down(untold, aim), is_drowned=True)
-        return _Answer("undecided", baseline, sentences.doubtful(held_back, own, aim, scope))
+        return _Answer("undecided", baseline, sentences.disturbed(held_back, own, aim, scope))
     is_open = bool(scope) or any(one.is_open for one in compared)
     kind: AnswerKind = "undecided" if is_open else "baseline_best"
     if compared:

@@ -11,13 +11,18 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean, stdev
 from typing import Literal
 
 from ..records.configuration import Configuration, keeps_batch_size
 from ..records.engines import COMPILING_ENGINES
 from ..records.study import StudyRecord
+from ..records.study_results import repetitions_of
 from .aim import Aim
-from .finalists import feasible_trials
+from .contention import times_as_fast_alone
+from .feasible import is_feasible
+from .finalists import baseline_is_finite, feasible_trials
+from .sequential import FIRST_LOOK, LEAST_NOISE, student_quantile
 
 Kind = Literal["batch_size", "compilation", "choices", "recompute"]
 
@@ -143,3 +148,40 @@ def _between(baseline: Configuration, winner: Configuration, kinds: Sequence[Kin
 def _missing(record: StudyRecord, configuration: Configuration) -> Missing:
     tried = [trial.outcome for trial in record.trials if trial.configuration.key == configuration.key]
     return Missing(configuration, next((one.kind for one in tried if one is not None), ""))
+
+
+# What compiling brings is told from here on, and where nothing says how far runs scatter, from there. One run in twenty
+# that is no better may seem to be: what is offered is to look for more, and nothing is answered by it.
+_WORTH_TELLING, _WITHOUT_ROUNDS = 1.05, 1.1
+_LEVEL = 0.05
+
+
+def compiled_gain(record: StudyRecord) -> float | None:
+    """Return how many times as good as the answer its setting was compiled, in one run; None where that shows no gain.
+
+    A gain is more than one run and repetitions like the answer's may differ by chance. Where the objective is memory,
+    the run has to be no slower than the answer's slowest repetition.
+    """
+    facts, verdict = record.facts, record.verdict
+    run, winner = (None, None) if verdict is None else (verdict.compiled, verdict.winner)
+    if facts is None or verdict is None or run is None or winner is None or run.answer.key != winner.key:
+        return None
+    aim = Aim(record.spec.objective, verdict.memory_limit_bytes)
+    own = [one.outcome.measurement for one in repetitions_of(record.repeats, winner) if one.outcome.measurement]
+    own = own or [one.measured for one in record.trials if one.measured and one.configuration.key == winner.key]
+    merits, measurement = [aim.merit_of(one) for one in own], run.outcome.measurement
+    if measurement is None or not merits or min(merits) <= 0:
+        return None
+    is_finite = baseline_is_finite(record.trials, facts)
+    if not is_feasible(measurement, aim.limit_bytes, baseline_is_finite=is_finite) or not aim.merit_of(measurement):
+        return None
+    if aim.seeks_memory and measurement.samples_per_s < min(one.samples_per_s for one in own):
+        return None
+    logs = [math.log(one) for one in merits]
+    gain = math.log(aim.merit_of(measurement)) - fmean(logs)
+    alone = 1.0 if aim.seeks_memory else max(map(times_as_fast_alone, own))
+    least = math.log(_WITHOUT_ROUNDS * alone)
+    if len(logs) >= FIRST_LOOK:  # how busy the machine was is in how they scatter
+        scatter = max(stdev(logs), LEAST_NOISE) * math.sqrt(1 + 1 / len(logs))
+        least = max(math.log(_WORTH_TELLING), student_quantile(_LEVEL, len(logs) - 1) * scatter)
+    return math.exp(gain) if gain > least else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ..records.choices import AllocatorChoice, choices_of
 from ..records.outcome import Outcome, OutOfMemory
-from ..records.study import StudyRecord
+from ..records.study import Remark, StudyRecord
 from ..records.units import format_bytes
 from ..records.words import counted
 from .aim import Aim
@@ -32,15 +32,16 @@ def tried_unasked(record: StudyRecord) -> tuple[str, ...]:
     return () if choice is None or not _is_tried(record, choice) else (choice.name,)
 
 
-def allocator_offer(record: StudyRecord, aim: Aim) -> str:
-    """Offer segments that grow, where trials lacked memory that lay idle and no trial had such segments."""
+def allocator_offer(record: StudyRecord, aim: Aim) -> Remark | None:
+    """Offer segments that grow, where trials lacked memory that lay idle; None where a trial had them, or none did."""
     choice, idle = _choice(record), idle_memory(record, aim)
     if choice is None or not idle or _is_tried(record, choice):
-        return ""
+        return None
     may = "it may take less" if aim.seeks_memory else "more may fit"
+    offer = f"with {choice.name} {may}. This study tries it if you resume it"
     if _is_named(record, choice):
-        return f"Torch's allocator {idle}: with --allow {choice.name} {may}."
-    return f"Torch's allocator {idle}: with {choice.name} {may}, and this study tries that if it goes on."
+        offer = f"with --allow {choice.name} {may}"
+    return Remark("allocator_idle", f"Torch's allocator {idle}: {offer}.")
 
 
 def idle_memory(record: StudyRecord, aim: Aim) -> str:

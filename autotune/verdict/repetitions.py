@@ -206,7 +206,7 @@ class _Confirmation:
             # told.
             its_last = max(one.repetition for one in self._repeats if one.configuration.key == key)
             is_untold = 1 + its_last >= most_repetitions or (found.high or 0.0) > TELLS_NOTHING
-            if (found.found == "open" and is_last) or (found.found == "hopeless" and is_untold):
+            if (found.found == "open" and is_last) or (found.found == "futile" and is_untold):
                 return replace(found, found="unresolved")
             return found
 

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-STOPPED_FOR_TIME = "the search stopped for time"
-"""The ``SearchEnd.cut_short`` of a search that had things to try and no time left."""
-
 EVEN_CHANCE: Final = 0.5
 """A setting with less of a chance to fit in each process of a confirmation gives way to one with more."""
 
@@ -40,3 +37,9 @@ class SearchEnd:
     cut_short: str = ""  # what stopped it while untried settings might still be better; else empty
     num_configurations: int = 0  # that it could choose from, the script as it stands included
     believed: Believed = NOTHING_BELIEVED
+    is_for_time: bool = False  # it had things to try and no time left
+
+
+def out_of_time(reason: str) -> SearchEnd:
+    """Return the end of a search that had things to try and no time left."""
+    return SearchEnd(reason, "time was up", is_for_time=True)

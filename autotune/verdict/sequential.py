@@ -34,7 +34,7 @@ LEAST_NOISE = 0.002
 class Finding:
     """The result of the repetitions for one finalist.
 
-    ``win``: better. ``no_better``: not better by the least gain. ``hopeless``: more repetitions are unlikely to show
+    ``win``: better. ``no_better``: not better by the least gain. ``futile``: more repetitions are unlikely to show
     that it is better. ``open``: none of these yet. ``gain`` is the logarithm of the mean ratio to the baseline,
     ``error`` half the width of its confidence interval at the level of the look; infinite before the first look.
     """
@@ -96,7 +96,7 @@ def judge(
     elif gain + error < least:
         found = "no_better"
     elif gain + deviation < needed:
-        found = "hopeless"
+        found = "futile"
     return Finding(found, gain, error)
 
 

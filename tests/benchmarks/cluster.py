@@ -153,7 +153,7 @@ def note(storage: str, number: int, where: str, report: Report) -> None:
     ]
     report.trials[name] = sum(one.outcome is not None for one in record.trials)
     report.rates[name] = round(statistics.median(shares), 4)
-    report.answers[name] = "none" if record.verdict is None else record.verdict.reason
+    report.answers[name] = "none" if record.verdict is None else record.verdict.reason.text
 
 
 def start(folder: Path, storage: str, number: int, address: str | None) -> subprocess.Popen[bytes]:

@@ -12,6 +12,7 @@ import pytest
 
 from autotune.dashboard.app import make_app
 from autotune.dashboard.serving import Server
+from autotune.records.study import Remark
 from autotune.store.database import open_store
 from tests.fakes.browsing import DEADLINE_S, PHONE, forget, press, requests, set_width, tab_to, wait_for
 from tests.fakes.store_samples import ENVIRONMENT
@@ -222,7 +223,7 @@ def long_study():
         one if one.measured else replace(one, outcome=replace(one.outcome, cause=long, advice=long, log_tail=(long,)))
         for one in record.trials
     )
-    verdict = replace(record.verdict, reason=long, stop_reason=long)
+    verdict = replace(record.verdict, reason=Remark("winner", long), stop_reason=long)
     spec = replace(record.spec, script=f"/x/{long}.py", arguments=(long,))
     return replace(record, name="y" * 200, spec=spec, facts=facts, trials=trials, verdict=verdict)
 

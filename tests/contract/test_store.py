@@ -17,7 +17,7 @@ from optuna.trial import TrialState, create_trial
 from autotune.errors import StorageError
 from autotune.records.configuration import Configuration
 from autotune.records.gate import Gate, Gauge, PastGate, Reading
-from autotune.records.study import Repeat, StudyRecord
+from autotune.records.study import Remark, Repeat, StudyRecord
 from autotune.store.claims import Owner, _start_of
 from autotune.store.database import open_store
 from tests.fakes.hostile_names import HOSTILE_NAMES
@@ -193,7 +193,7 @@ def test_the_version_changes_with_whatever_is_stored_of_a_study_and_with_nothing
     assert changed()
     study.set_verdict(VERDICT)
     assert changed()
-    study.set_verdict(replace(VERDICT, reason="Another sentence."))
+    study.set_verdict(replace(VERDICT, reason=Remark("no_better", "Another sentence.")))
     assert changed()
     study.add_bundle("/out/one")
     assert changed()

@@ -12,7 +12,7 @@ import typer
 
 from autotune.cli import app
 from autotune.records.outcome import Outcome
-from autotune.records.study import Verdict
+from autotune.records.study import RemarkCode, Verdict
 from docs.generate import DOCS, ROOT, every_command, first_sentence, pages
 from tests.docs.pages import FILES, FOR_USERS, PAGES, README, Shown, anchors, headings, links, name, shell_lines, shown
 
@@ -95,6 +95,8 @@ def test_every_way_for_a_trial_or_a_study_to_end_is_in_the_reference():
     kinds = [outcome.kind for outcome in get_args(Outcome)]
     for word in (*kinds, *answers):
         assert f"| `{word}` |" in text, word
+    for code in filter(None, get_args(RemarkCode)):
+        assert f"`{code}`" in text, code
 
 
 # -- they can be read

@@ -37,7 +37,7 @@ def test_a_search_with_nothing_to_gain_says_so(tmp_path: Path) -> None:
 
     document = document_of(run)
     assert document["verdict"]["answer"] == "baseline_best"
-    assert "Your baseline is already the best" in document["verdict"]["reason"]
+    assert "Your baseline is already the best" in document["verdict"]["reason"]["text"]
     assert "nothing that can be changed is expected to be better" in " ".join(run.errors.split())
 
 
@@ -50,8 +50,8 @@ def test_after_a_trial_out_of_memory_and_no_more_nothing_is_said_of_the_others(t
     document = document_of(run)
     assert [point["outcome"] for point in document["points"]] == ["measured", "out_of_memory"]
     assert document["verdict"]["answer"] == "undecided"
-    assert "among the 0 others measured of " in document["verdict"]["reason"]
-    assert "(1 more trial failed); the search stopped after 1 trial." in document["verdict"]["reason"]
+    assert "The search measured 0 of " in document["verdict"]["reason"]["text"]
+    assert "other settings (1 more trial failed): --max-trials allows 1 trial." in document["verdict"]["reason"]["text"]
     assert "already the best" not in run.errors
     assert f"autotune resume {document['study']['name']} --max-trials 2" in run.errors
 

@@ -29,7 +29,7 @@ def test_less_memory_is_found_and_its_speed_held_against_the_scripts(tmp_path: P
     assert finalist["peak_ratio"] == pytest.approx(
         document["winner"]["peak_bytes"] / document["baseline"]["peak_bytes"]
     )
-    assert "needs the least memory so far" in document["verdict"]["reason"], "one repetition tells nothing"
+    assert "needs the least memory so far" in document["verdict"]["reason"]["text"], "one repetition tells nothing"
 
     again = run_inside("run", SCRIPT, *OPTIONS, "--study", document["study"]["name"], folder=tmp_path)
     assert again.status == 2
@@ -45,7 +45,7 @@ def test_below_a_target_the_fastest_is_found_where_the_script_itself_is_above_it
     assert document["target_bytes"] == 640 * MIB < document["limit_bytes"]
     assert document["baseline"]["peak_bytes"] > 640 * MIB >= document["winner"]["peak_bytes"]
     assert document["verdict"]["answer"] == "baseline_does_not_fit"
-    assert "more than your target of 640 MiB" in document["verdict"]["remarks"][0]
+    assert "more than your target of 640 MiB" in document["verdict"]["remarks"][0]["text"]
     shown = run_inside("show", document["study"]["name"], folder=tmp_path).output.decode()
     assert "over the target" in shown
     assert "your script" in shown.partition("What each amount of memory buys")[2]

@@ -8,7 +8,7 @@ from autotune.records.facts import BatchControl, ClusterFacts, Facts
 from autotune.records.measurement import Measurement, Peaks
 from autotune.records.outcome import Measured, OutOfMemory
 from autotune.records.plan import parse_plans
-from autotune.records.study import Comparison, StudySpec, Verdict
+from autotune.records.study import Comparison, Remark, StudySpec, Verdict
 
 SPEC = StudySpec(script="/home/user/train.py", arguments=("--batch_size", "{batch_size}"), own_batch_size=8)
 BASELINE = Configuration(batch_size=8)
@@ -55,7 +55,7 @@ FACTS = Facts(
 VERDICT = Verdict(
     kind_of_answer="winner",
     winner=PLANNED,
-    reason="it is faster",
+    reason=Remark("winner", "It is faster."),
     stop_reason="time",
     memory_limit_bytes=8 << 30,
     comparisons=(Comparison(PLANNED, 1.125, 1.1, 1.15, repetitions=4, found="win"),),

@@ -15,7 +15,7 @@ from autotune.records.measurement import Measurement, MemorySplit, Peaks
 from autotune.records.outcome import Measured, OutOfMemory, ScriptError, TimedOut
 from autotune.records.plan import Plan
 from autotune.records.proof import GROUPS, GroupDifference, Proof, widest
-from autotune.records.study import Comparison, Repeat, StudyRecord, StudySpec, Trial, Verdict
+from autotune.records.study import Comparison, Remark, Repeat, StudyRecord, StudySpec, Trial, Verdict
 
 GIB = 1 << 30
 LIMIT_BYTES = 24 * GIB
@@ -218,7 +218,10 @@ def study_record(**changes: object) -> StudyRecord:
         verdict=Verdict(
             kind_of_answer="winner",
             winner=WINNER,
-            reason="Batch 48 with Block+:1:4 and gelu+:1:-1 gives 1.18x as many samples per second as your baseline.",
+            reason=Remark(
+                "winner",
+                "Batch 48 with Block+:1:4 and gelu+:1:-1 gives 1.18x as many samples per second as your baseline.",
+            ),
             remarks=(),
             stop_reason="what is untried is at most 0.6 % better than the best",
             memory_limit_bytes=LIMIT_BYTES,
@@ -257,7 +260,9 @@ def baseline_best() -> StudyRecord:
         record.verdict,
         kind_of_answer="baseline_best",
         winner=BASELINE,
-        reason="Your baseline is already the best: nothing tried is faster by more than the noise.",
+        reason=Remark(
+            "nothing_better", "Your baseline is already the best: nothing tried is faster by more than the noise."
+        ),
         remarks=(),
         comparisons=(),
     )

@@ -74,7 +74,8 @@ def test_a_table_wins_over_what_stands_for_all(project):
 
 def test_what_is_settled_is_read_as_if_it_were_typed_and_what_is_typed_wins(project):
     project(
-        'storage = "sqlite:////none/a.db"\nrepetitions = 5\nallow = ["a", "b"]\ndevices = [0, 1]\nkeep-global-batch = true\n'
+        'storage = "sqlite:////none/a.db"\nrepetitions = 5\n'
+        'allow = ["a", "b"]\ndevices = [0, 1]\nkeep-global-batch = true\n'
     )
     command = load_command("run")
     values = project_settings(COMMANDS, load_command).of_command("run", command)

@@ -19,7 +19,7 @@ from autotune.errors import UsageError
 from autotune.records.facts import AccumulationControl, BatchControl
 from autotune.records.inference import InferenceFacts, InferenceMoment, InferencePhase, OperatorTime
 from autotune.records.outcome import OutOfMemory, ScriptError
-from autotune.records.study import CompiledRun, Objective
+from autotune.records.study import CompiledRun, Objective, Remark
 from autotune.report.answer import compiled_sentence
 from autotune.report.build import build_report, describe_facts
 from tests.fakes.landscape import measured
@@ -244,7 +244,7 @@ def test_the_summary_says_a_reason_once():
     unsure = summary_of(replace(record, verdict=replace(record.verdict, kind_of_answer="undecided")))
     assert unsure.count("not confirmed") == 1
     assert "It is 1.166x to 1.195x as fast as your script by 3 repetitions in turns, which do not tell yet." in unsure
-    doubted = replace(record.verdict, remarks=("The machine was busy.",))
+    doubted = replace(record.verdict, remarks=(Remark("machine_busy", "The machine was busy."),))
     assert "in turns. The machine was busy." in summary_of(replace(record, verdict=doubted))
 
 

@@ -21,6 +21,7 @@ from autotune.records.global_batch import accumulation_seen, accumulation_to_kee
 from autotune.records.outcome import Measured
 from autotune.records.plan import Plan, dump_mem_opt, parse_plans
 from autotune.records.stack import GlobalBatch, Stack
+from autotune.records.study import Remark
 from autotune.records.study_results import figures_of
 from autotune.records.units import format_rate
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
@@ -231,7 +232,7 @@ def test_only_known_variables_of_the_measuring_machine_are_carried(stack):
 
 def test_strings_that_do_not_print_are_written_so_that_they_do():
     record = study_record()
-    verdict = dataclasses.replace(record.verdict, reason="\x1b[2Jtr\udcffain")
+    verdict = dataclasses.replace(record.verdict, reason=Remark("winner", "\x1b[2Jtr\udcffain"))
     stack = build_stack(dataclasses.replace(record, verdict=verdict), WINNER)
     assert stack.verdict == "\\x1b[2Jtr\\udcffain"
 

@@ -14,7 +14,7 @@ import yaml
 
 from autotune.records.gate import Gate, Gauge, PastGate
 from autotune.records.outcome import Measured
-from autotune.records.study import Objective, Repeat
+from autotune.records.study import Objective, Remark, Repeat
 from autotune.records.study_results import figures_of
 from autotune.store.database import open_store
 from autotune.verdict.memory_limit import answer_limit_of
@@ -240,7 +240,7 @@ def test_what_is_no_text_to_postgresql_hides_no_study(database, verdict):
     record = study_record()
     spec = dataclasses.replace(record.spec, arguments=(*HOSTILE_NAMES.values(), "\x00", "\\u0000"), script="/训练/é.py")
     facts = dataclasses.replace(record.facts, notes=("a\udcff\x00",))
-    verdict = verdict and dataclasses.replace(verdict, reason="a\udcff\x00")
+    verdict = verdict and dataclasses.replace(verdict, reason=Remark("winner", "a\udcff\x00"))
     record = fill(store, "s", dataclasses.replace(record, spec=spec, facts=facts, verdict=verdict))
     assert shown(reader, "s")["script"] == "/训练/é.py"
     assert {row["limit"] for row in reader.panel(PEAKS, "s")} == {answer_limit_of(record)}

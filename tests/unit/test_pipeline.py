@@ -111,7 +111,7 @@ def test_a_search_that_has_no_time_left_does_not_go_on_with_segments_that_grow(t
     monkeypatch.setattr(trials.Trials, "_run_devices", run_out)
     record = session.tune()
     assert "goes on with expandable-segments" not in session.watcher.said
-    assert "this study tries that if it goes on" in record.verdict.sentences
+    assert "This study tries it if you resume it" in record.verdict.sentences
 
 
 def test_a_study_that_stopped_early_searches_without_segments_that_grow_first(tmp_path):
@@ -543,7 +543,7 @@ def test_what_there_was_no_time_to_describe_is_described_by_a_later_session(tmp_
     undescribed(first, TimedOut("too long"))
     record = first.tune()
     assert record.verdict.kind_of_answer == "undecided"
-    assert "no time to find out what could be recomputed" in record.verdict.reason
+    assert "time was too short to find out what could be recomputed" in record.verdict.reason.text
     assert isinstance(record.facts.undescribed, TimedOut)
 
     second = first.again()
@@ -568,7 +568,7 @@ def test_a_search_with_nothing_to_try_is_not_stopped_for_time(tmp_path):
     assert session.facts.batch_size == 16
     record = session.tune()
     assert len(record.trials) == 1
-    assert "stopped for time" not in record.verdict.reason
+    assert "time was up" not in record.verdict.reason.text
     assert record.verdict.kind_of_answer == "baseline_best"
 
 
@@ -671,7 +671,7 @@ def test_a_script_that_cannot_be_run_twice_ends_the_search_early_and_without_a_w
     assert record.verdict.stop_reason == "The first 5 trials all failed, and not for memory."
     assert record.verdict.kind_of_answer == "undecided"
     assert record.verdict.winner is None
-    assert "5 other trials failed" in record.verdict.reason
+    assert "5 other trials failed" in record.verdict.reason.text
 
 
 def test_running_out_of_memory_again_and_again_is_no_reason_to_give_up(tmp_path):

@@ -15,7 +15,7 @@ from autotune.records.figures import figure_cells, format_figures
 from autotune.records.measurement import Peaks
 from autotune.records.outcome import Fallback, Measured, TimedOut
 from autotune.records.proof import GroupDifference, Proof
-from autotune.records.study import Objective, Trial
+from autotune.records.study import Objective, Remark, Trial
 from autotune.report.answer import (
     answer_below,
     badge_words,
@@ -495,9 +495,9 @@ def test_the_first_line_of_a_study_under_way_is_how_far_it_is():
 
 def test_that_the_baseline_is_the_best_is_the_first_line_and_remarks_stand_below():
     record = baseline_best()
-    verdict = dataclasses.replace(record.verdict, remarks=("The machine was busy.",))
+    verdict = dataclasses.replace(record.verdict, remarks=(Remark("machine_busy", "The machine was busy."),))
     made = build_report(dataclasses.replace(record, verdict=verdict))
-    assert headline(made) == record.verdict.reason
+    assert headline(made) == record.verdict.reason.text
     assert answer_below(made) == "The machine was busy."
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from autotune.records.codec import to_json
 from autotune.records.outcome import Measured, ScriptError
-from autotune.records.study import CompiledRun
+from autotune.records.study import CompiledRun, Remark
 from autotune.report.build import build_report
 from autotune.report.page import render_html
 from tests.fakes.study_record import FACTS, WINNER, baseline_best, cpu_study, measured, study_record, unfinished
@@ -183,7 +183,7 @@ def hostile_study():
         spec=dataclasses.replace(record.spec, script="/x/" + HOSTILE.replace("/", "|"), arguments=(HOSTILE,)),
         facts=facts,
         trials=trials,
-        verdict=dataclasses.replace(record.verdict, reason=HOSTILE, stop_reason=HOSTILE),
+        verdict=dataclasses.replace(record.verdict, reason=Remark("winner", HOSTILE), stop_reason=HOSTILE),
     )
 
 

@@ -21,7 +21,6 @@ from autotune.search.space import build_space
 from autotune.verdict.aim import Aim
 from autotune.verdict.feasible import front
 from autotune.verdict.finalists import finalists
-from autotune.verdict.search_end import STOPPED_FOR_TIME
 from tests.fakes.landscape import ENVIRONMENT, MIB, Cluster, Landscape, measured, random_landscape
 from tests.fakes.replay import SPEC, Replay
 
@@ -584,14 +583,14 @@ def test_a_sampler_of_optuna_stops_where_nothing_it_tried_fits():
         for one in asked:
             replay.search.tell(one.number, measured(100.0, 16, replay.landscape.limit_bytes + 1), ENVIRONMENT)
     assert replay.search.end.reason.startswith("Nothing tried fits ")
-    assert "the search stopped as its last" in replay.search.end.cut_short
+    assert "trials brought nothing" in replay.search.end.cut_short
 
 
 def test_what_takes_longer_than_the_time_that_is_left_ends_the_search_for_time():
     replay = Replay(Landscape())
     assert replay.search.ask(within_s=1e-6) == ()
     assert "longer than the time that is left" in replay.search.end.reason
-    assert replay.search.end.cut_short == STOPPED_FOR_TIME
+    assert replay.search.end.is_for_time
     assert replay.search.ask(), "there is something left to try"
 
 

@@ -93,7 +93,7 @@ def test_a_database_that_was_kept_is_read_with_everything_that_is_in_it(kept):
     rates = [(one.repetition, one.outcome.measurement.samples_per_s) for one in records[0].repeats]
     assert rates == execute(kept, "SELECT repetition, samples_per_s FROM autotune_repeat ORDER BY id")
     ((verdict,),) = execute(kept, "SELECT verdict FROM autotune_study WHERE name = 'ended'")
-    assert records[0].verdict.reason == json.loads(verdict)["reason"]
+    assert records[0].verdict.reason.text == json.loads(verdict)["reason"]["text"]
     assert records[1].verdict is None
 
 

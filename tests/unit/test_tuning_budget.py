@@ -16,7 +16,7 @@ from autotune.records.study import Trial
 from autotune.tuning import budget
 from autotune.tuning.budget import Budget, Interruption, RunCancel
 from autotune.tuning.costs import Costs
-from autotune.verdict.search_end import STOPPED_FOR_TIME, SearchEnd
+from autotune.verdict.search_end import out_of_time
 from tests.fakes.landscape import MIB, measured
 from tests.fakes.session import Session, states
 
@@ -46,7 +46,7 @@ def test_a_budget_is_over_when_its_time_is_spent(clock):
     budget = Budget(60.0, Interruption())
     assert budget.why_over() is None
     clock.now_s += 60.0
-    assert budget.why_over() == SearchEnd("The time budget is spent.", STOPPED_FOR_TIME)
+    assert budget.why_over() == out_of_time("The time budget is spent.")
 
 
 def test_the_search_leaves_its_confirmations_their_time_and_some_to_spare(clock):
@@ -359,7 +359,7 @@ def test_repetitions_go_on_only_while_there_is_time_for_one_and_for_the_proof(tm
     assert 3 <= len({one.repetition for one in record.repeats}) < 12
     assert clock.now_s <= 1000.0 + 1.05 * 240.0
     assert record.verdict.kind_of_answer == "undecided"
-    assert "do not tell yet" in record.verdict.reason
+    assert record.verdict.reason.code == "unconfirmed"
 
     again = session.again()
     session = again

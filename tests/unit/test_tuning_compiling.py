@@ -11,11 +11,11 @@ from autotune.records.codec import dumps, loads, to_json
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Fallback, Measured
 from autotune.records.plan import Plan
-from autotune.records.study import Verdict
+from autotune.records.study import Remark, Verdict
 from autotune.report.build import build_report
 from autotune.tuning import budget
 from autotune.tuning.confirmation import compiled_setting
-from autotune.verdict.sentences import compiled_gain
+from autotune.verdict.gain import compiled_gain
 from tests.fakes.session import Session, new_landscape
 
 
@@ -56,7 +56,7 @@ def test_the_answer_is_run_once_compiled_after_it_was_measured_and_proven(tmp_pa
 
 def test_the_answer_that_another_process_came_to_meanwhile_stays(tmp_path):
     session = session_of(tmp_path)
-    words = "Another process has measured finalists meanwhile."
+    words = Remark("winner", "Another process has measured finalists meanwhile.")
 
     def compiling(configuration):
         session.study.set_verdict(dataclasses.replace(session.study.record().verdict, reason=words))

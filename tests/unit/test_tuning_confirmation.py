@@ -256,7 +256,7 @@ def test_the_best_of_a_search_that_may_not_fit_again_is_not_measured_again_but_n
     assert record.verdict.kind_of_answer == "winner"
     (left_out,) = (one.configuration for one in record.trials if one.configuration.key == unsure[0])
     name = setting_words(left_out, session.facts.clusters)
-    assert f"{name} was faster in its trial, at a peak of "[1:] in record.verdict.remarks[0]
+    assert f"{name} was faster in its trial, at a peak of "[1:] in record.verdict.remarks[0].text
 
 
 @pytest.mark.parametrize(("confirmations", "is_measured"), [(2, True), (1.5, False), (1, False)])
@@ -443,7 +443,7 @@ def test_where_no_plan_is_exact_the_answer_has_none(tmp_path):
     assert (verdict.kind_of_answer, verdict.winner.plans) == ("baseline_best", ())
     assert [proof.answer for proof in verdict.proofs] == ["inexact"] * 3
     assert len(planned) > 3, "there is one that was not proven, and does not win"
-    assert verdict.remarks[-1] == "So nothing else that changes how the script computes may win either."
+    assert verdict.remarks[-1].text == "So no other setting that changes how the script computes may win either."
 
 
 def test_what_was_refuted_stays_refuted_in_the_next_session_and_costs_no_run(tmp_path):

@@ -19,7 +19,7 @@ from autotune.verdict.feasible import flaws_of, front, is_feasible
 from autotune.verdict.finalists import doubtful, finalists
 from autotune.verdict.idle_memory import idle_memory
 from autotune.verdict.repetitions import compare, is_beaten, next_repetition
-from autotune.verdict.search_end import STOPPED_FOR_TIME, Believed
+from autotune.verdict.search_end import Believed
 from tests.benchmarks.repetitions import cells, simulate
 from tests.fakes.landscape import MIB, Landscape, measured
 
@@ -77,7 +77,7 @@ def test_the_fastest_trial_is_waited_for_where_the_one_believed_to_be_faster_was
     found = decide(record, LIMIT, STOP, believed=Believed({LAYERS.key: 402.0, GELU.key: 345.0}))
     assert found.kind_of_answer == "undecided"
     assert found.winner == GELU
-    assert "is the fastest so far, but was not measured again" in found.sentences
+    assert "is the fastest so far, but was not yet measured again" in found.sentences
 
 
 def test_who_was_no_faster_than_the_baseline_is_no_finalist_whatever_is_believed():
@@ -160,7 +160,7 @@ def test_a_clear_win_is_told_in_one_sentence():
     assert answer.winner == GELU
     assert answer.sentences == (
         "Recomputing all 12 gelu operators at batch 48 gives 1.21x as many samples per second as your baseline "
-        "(412.0 vs 340.0 samples/s; at least 1.097x by 3 repetitions) within 900 MiB."
+        "(412.0 vs 340.0 samples/s; at least 1.097x in 3 repetitions) within 900 MiB."
     )
     assert answer.stop_reason == STOP
 
@@ -186,34 +186,33 @@ def test_what_may_be_faster_after_a_few_repetitions_is_still_open():
     answer = verdict(TRIED, scattered(1, 12, 6))
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
     assert answer.sentences.startswith(
-        "Recomputing all 12 gelu operators at batch 48 is the fastest so far: may be faster than your baseline (0."
+        "Recomputing all 12 gelu operators at batch 48 is the fastest so far, but not confirmed: 0."
     )
-    assert answer.sentences.endswith("but 3 repetitions beside it do not tell yet.")
+    assert answer.sentences.endswith("x in 3 repetitions.")
 
 
 def test_what_may_be_faster_after_all_repetitions_is_said_to_be_and_the_baseline_stays():
     answer = verdict(TRIED, scattered(*[-3, 14, 4, -2, 9, -4, 12, 3, -3, 11, -2, 10]))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_best", BASELINE)
     assert answer.sentences.startswith(
-        "Your baseline stays: recomputing all 12 gelu operators at batch 48 may be faster than your baseline (0.9"
+        "Your baseline stays: recomputing all 12 gelu operators at batch 48 may be faster (0.9"
     )
-    assert answer.sentences.endswith("x); 12 repetitions beside it do not tell.")
+    assert answer.sentences.endswith("x), but 12 repetitions do not decide it.")
 
 
 def test_what_is_unlikely_to_be_shown_faster_is_not_said_to_be_slower():
     answer = verdict(TRIED, scattered(5, -9, 1, -4))
     assert answer.kind_of_answer == "baseline_best"
     assert answer.sentences.startswith(
-        "Your baseline stays: recomputing all 12 gelu operators "
-        "at batch 48 is unlikely to be shown faster, so measuring it stopped after 4 "
-        "repetitions beside it ("
+        "Your baseline stays: recomputing all 12 gelu operators at batch 48 came to 0.981x the speed (0."
     )
+    assert answer.sentences.endswith("x, 4 repetitions), and more repetitions would hardly show that it is faster.")
 
 
 def test_measuring_did_not_stop_early_where_no_repetition_was_left():
     answer = verdict(TRIED, scattered(5, -9, 1, -4), 4)
     assert answer.kind_of_answer == "baseline_best"
-    assert answer.sentences.endswith("x); 4 repetitions beside it do not tell.")
+    assert answer.sentences.endswith("x), but 4 repetitions do not decide it.")
 
 
 def test_who_was_given_up_early_is_said_to_be_though_others_had_more_repetitions():
@@ -221,15 +220,12 @@ def test_who_was_given_up_early_is_said_to_be_though_others_had_more_repetitions
     answer = verdict(TRIED, (*scattered(*[5, -9, 1, -4] + [0] * 8)[:16], *beside))
     gelu = next(one for one in answer.comparisons if one.configuration == GELU)
     assert gelu.repetitions < 12
-    assert gelu.found == "hopeless"
+    assert gelu.found == "futile"
 
 
 def test_what_repetitions_scatter_too_much_for_is_not_called_unlikely():
     answer = verdict(TRIED, scattered(500, -90, 300, -80))
-    assert (
-        "may be faster than your baseline (under 0.1x to over 10x); 4 repetitions beside it do not tell."
-        in answer.sentences
-    )
+    assert "may be faster (under 0.1x to over 10x), but 4 repetitions do not decide it." in answer.sentences
 
 
 def test_what_is_not_faster_by_half_a_percent_leaves_the_baseline_the_best():
@@ -237,7 +233,7 @@ def test_what_is_not_faster_by_half_a_percent_leaves_the_baseline_the_best():
     assert answer.kind_of_answer == "baseline_best"
     assert answer.sentences.startswith(
         "Your baseline is already the best: recomputing all 12 gelu operators "
-        "at batch 48, measured again in 4 repetitions beside it, is not "
+        "at batch 48, measured again in 4 repetitions, is not "
         "faster by 0.5 % or more ("
     )
 
@@ -274,7 +270,7 @@ def test_where_nothing_beat_the_baseline_it_is_said_plainly():
     assert answer.kind_of_answer == "baseline_best"
     assert answer.sentences == (
         "Your baseline is already the best: of 1 other setting measured within 900 MiB, none beats its 340.0 samples/s "
-        "by more than half a percent, and nothing else is expected to."
+        "by more than 0.5 %, and no untried setting is expected to."
     )
 
 
@@ -296,15 +292,15 @@ def test_nothing_is_claimed_of_plans_that_are_not_known(tried, said):
 
 def cut_short(tried, repeats=()):
     record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", FACTS, tried, tuple(repeats))
-    return decide(record, LIMIT, STOP, cut_short=STOPPED_FOR_TIME, num_configurations=40095)
+    return decide(record, LIMIT, STOP, cut_short="time was up", num_configurations=40095)
 
 
 def test_where_a_search_was_cut_short_nothing_is_said_of_what_was_not_tried():
     answer = cut_short(trials((BASELINE, fast(340.0)), (GELU, fast(320.0)), (LAYERS, OutOfMemory("out of memory"))))
     assert (answer.kind_of_answer, answer.winner) == ("undecided", BASELINE)
     assert answer.sentences == (
-        "Nothing better than your baseline, 340.0 samples/s, among the 1 other measured of 40,095 settings "
-        "(1 more trial failed); the search stopped for time."
+        "Nothing was better than your baseline (340.0 samples/s). The search measured 1 of 40,094 other settings "
+        "(1 more trial failed): time was up."
     )
 
 
@@ -312,7 +308,7 @@ def test_finalists_that_lost_say_nothing_of_what_was_not_tried():
     answer = cut_short(TRIED, repetitions(BASELINE, 340.0, 341.0, 340.5) + repetitions(GELU, 339.0, 338.0, 339.5))
     assert (answer.kind_of_answer, answer.winner) == ("undecided", BASELINE)
     assert answer.sentences.startswith("Your baseline stays: ")
-    assert answer.sentences.endswith("of the 2 others measured of 40,095 settings; the search stopped for time.")
+    assert answer.sentences.endswith(". The search measured 2 of 40,094 other settings: time was up.")
 
 
 def test_a_winner_is_one_however_the_search_ended():
@@ -323,10 +319,10 @@ def test_a_winner_is_one_however_the_search_ended():
 def test_where_there_is_nothing_to_gain_the_baseline_is_the_answer():
     answer = verdict(trials((BASELINE, fast(340.0))))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_best", BASELINE)
-    assert "nothing that can be changed is expected to be better" in answer.sentences
+    assert "no other setting is expected to be better" in answer.sentences
     answer = cut_short(trials((BASELINE, fast(340.0))))
     assert (answer.kind_of_answer, answer.winner) == ("undecided", None)
-    assert "nothing was tried: the search stopped for time" in answer.sentences
+    assert "and nothing else: time was up" in answer.sentences
 
 
 @pytest.mark.parametrize("baseline", [(340.0, 338.0), (340.0, 338.0, Died("killed"), Died("killed"))])
@@ -342,7 +338,7 @@ def test_a_runner_up_of_which_the_repetitions_have_begun_is_waited_for(baseline)
 def test_without_enough_repetitions_the_fastest_is_named_but_nothing_is_decided():
     answer = verdict(TRIED)
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
-    assert "not measured again" in answer.sentences
+    assert "not yet measured again" in answer.sentences
     for most_repetitions in (2, 12):
         answer = verdict(TRIED, repetitions(BASELINE, 340.0, 341.0) + repetitions(GELU, 412.0, 413.0), most_repetitions)
         assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
@@ -352,10 +348,10 @@ def test_without_enough_repetitions_the_fastest_is_named_but_nothing_is_decided(
 def test_a_baseline_over_the_limit_gives_way_to_the_fastest_that_fits():
     answer = verdict(trials((BASELINE, fast(340.0, 1200)), (SMALL, fast(250.0, 700)), (GELU, fast(240.0, 800))))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
-    assert answer.reason == (
+    assert answer.reason.text == (
         "Recomputing all 12 Blocks at batch 32 gives 250.0 samples/s within 700 MiB, measured once."
     )
-    assert answer.remarks == ("Your baseline needs 1.17 GiB, more than 900 MiB.",)
+    assert [one.text for one in answer.remarks] == ["Your baseline needs 1.17 GiB, more than 900 MiB."]
 
 
 def test_a_finalist_that_failed_in_the_repetitions_gives_way_to_the_next():
@@ -382,7 +378,7 @@ def test_a_finalist_without_figures_of_its_repetitions_is_told_without_them():
     assert (comparison.figures, comparison.found) == (None, "open")
     told = verdict(tried, uncounted)
     assert told.winner == BASELINE
-    assert "0 repetitions beside it do not tell yet" in told.sentences
+    assert "0 repetitions do not decide it yet" in told.sentences
 
 
 def test_repetitions_are_held_against_the_baseline_of_the_same_confirmation():
@@ -413,15 +409,15 @@ def test_a_baseline_that_fails_in_its_repetitions_is_said_to():
         TRIED, repetitions(BASELINE, 340.0, Died("killed"), 341.0) + repetitions(GELU, 480.0, 481.0, 479.0)
     )
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
-    assert answer.remarks == ("Your baseline failed in 1 of 3 repetitions.",)
+    assert [one.text for one in answer.remarks] == ["Your baseline failed in 1 of 3 repetitions."]
 
 
 def test_where_nothing_fits_the_least_seen_is_named():
     answer = verdict(trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0, 950))))
     assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
     assert answer.sentences == (
-        "Nothing tried trains within 900 MiB; the least seen was 950 MiB, by recomputing all 12 Blocks at batch 32, at "
-        "250.0 samples/s. Allow more with --memory-limit, or smaller batches with --batch-sizes."
+        "Nothing tried trains within 900 MiB; the lowest peak was 950 MiB, of recomputing all 12 Blocks at batch 32, "
+        "at 250.0 samples/s. Allow more with --memory-limit, or smaller batches with --batch-sizes."
     )
 
 
@@ -451,14 +447,14 @@ def test_an_answer_says_in_how_many_of_its_repetitions_heat_slowed_the_gpu_down(
         *repetitions(BASELINE, 340.0, hot(200.0), 341.0),
         *repetitions(GELU, hot(412.0), hot(413.0, share=0), 414.0),
     )
-    sentence = "Heat or its power supply slowed the GPU down in 2 of 6 measurements of these repetitions"
+    sentence = "Heat or the power supply slowed the GPU down in 2 of 6 measurements of the confirmation"
     assert sentence in verdict(TRIED, repeats).sentences
     assert "slowed the GPU down" not in verdict(TRIED, repetitions(BASELINE, 340.0, 341.0)).sentences
     hot_trials = trials((BASELINE, hot(340.0)), (GELU, fast(330.0)))
     assert "slowed the GPU down in 1 of 2 trials" in verdict(hot_trials).sentences
 
 
-OFFER = "with expandable-segments more may fit, and this study tries that if it goes on."
+OFFER = "with expandable-segments more may fit. This study tries it if you resume it."
 
 
 @pytest.mark.parametrize(
@@ -548,8 +544,8 @@ def test_segments_that_grow_are_offered_for_what_repetitions_show_and_where_noth
 def test_a_baseline_that_thrashes_only_just_fits():
     answer = verdict(trials((BASELINE, fast(340.0, allocator_retries=2)), (SMALL, fast(250.0, 700))))
     assert (answer.kind_of_answer, answer.winner) == ("baseline_does_not_fit", SMALL)
-    assert answer.remarks[0] == (
-        "Your baseline only just fits 900 MiB: its allocator had to free memory and try again."
+    assert answer.remarks[0].text == (
+        "Your baseline only just fits 900 MiB: torch's allocator had to free memory and try again."
     )
 
 
@@ -674,7 +670,7 @@ def test_what_may_be_faster_on_a_machine_of_its_own_leaves_the_question_open():
     assert "recomputing all 12 gelu operators at batch 48 was measured while other programs" in answer.sentences
     begun = verdict(tried, repetitions(BASELINE, 340.0, 341.0) + repetitions(GELU, 412.0, 413.0))
     assert (begun.kind_of_answer, begun.winner) == ("undecided", BASELINE)
-    assert "2 repetitions beside it do not tell yet" in begun.sentences
+    assert "may be faster, but 2 repetitions do not decide it yet" in begun.sentences
     failed = verdict(tried, repetitions(BASELINE, Died("killed")) + repetitions(GELU, 412.0))
     assert failed.kind_of_answer == "undecided"
     told = verdict(tried, repetitions(BASELINE, 340.0, 341.0, 339.0) + repetitions(GELU, 301.0, 302.0, 300.0))
@@ -690,7 +686,7 @@ def test_a_small_gain_is_seen_where_neither_the_baseline_nor_trials_had_their_ke
     tried = trials((BASELINE, unsearched(340.0)), (GELU, unsearched(350.0)))
     assert finalists(tried, FACTS, AIM) == (GELU,)
     answer = verdict(tried)
-    says = "Trials were measured without the search for kernels (max-autotune)"
+    says = "Trials leave out the kernel search (max-autotune)"
     assert says in answer.sentences
     told = verdict(tried, repetitions(BASELINE, 390.0, 391.0, 389.0) + repetitions(GELU, 450.0, 451.0, 449.0))
     assert told.kind_of_answer == "winner"
@@ -699,11 +695,11 @@ def test_a_small_gain_is_seen_where_neither_the_baseline_nor_trials_had_their_ke
 
 def test_what_was_held_back_is_told():
     alone = verdict(trials((BASELINE, fast(340.0)), (GELU, unsearched(300.0)))).sentences
-    assert "at batch 48 was measured without the search for kernels that was asked for: with that it may" in alone
-    assert "Trials were measured without the search for kernels" in alone
+    assert "at batch 48 was measured without the kernel search that the script asks for: it may really be" in alone
+    assert "Trials leave out the kernel search" in alone
     both = dataclasses.replace(unsearched(300.0).measurement, contended=True)
     reason = verdict(trials((BASELINE, fast(340.0)), (GELU, Measured(both)))).sentences
-    assert "while other programs kept the machine busy and without the search for kernels" in reason
+    assert "while other programs used the machine and without the kernel search" in reason
     assert "kernels" not in verdict(trials((BASELINE, fast(340.0)), (GELU, fast(300.0)))).sentences
 
 
@@ -723,8 +719,8 @@ def test_a_busy_machine_is_told_once_with_the_difference_that_repetitions_can_sh
     (comparison,) = answer.comparisons
     difference = comparison.speedup_high / comparison.speedup - 1
     assert answer.sentences.endswith(
-        "Other programs kept the machine busy in 2 of 6 measurements of these repetitions: only a difference of "
-        f"{100 * difference:.3g} % or more can be trusted."
+        "Other programs used the machine in 2 of 6 measurements of the confirmation: only differences of "
+        f"{100 * difference:.3g} % or more are reliable."
     )
 
 
@@ -732,13 +728,10 @@ def test_repetitions_that_vary_by_whole_factors_are_said_to_tell_nothing():
     slow, quick = contended(fast(20.0)), contended(fast(900.0))
     repeats = repetitions(BASELINE, slow, slow, quick) + repetitions(GELU, quick, 300.0, 990.0)
     answer = verdict(TRIED, repeats, 3)
-    assert (
-        "may be faster than your baseline (under 0.1x to over 10x); 3 repetitions beside it do not tell"
-        in answer.sentences
-    )
+    assert "may be faster (under 0.1x to over 10x), but 3 repetitions do not decide it" in answer.sentences
     assert answer.sentences.endswith(
-        "Other programs kept the machine busy in 4 of 6 measurements of these repetitions, which tell next to nothing: "
-        "measure again when they are done, as a study of another name (--study)."
+        "Other programs used the machine in 4 of 6 measurements of the confirmation, and the figures show next to "
+        "nothing: measure again when these programs have ended, as a study of another name (--study)."
     )
 
 
@@ -754,7 +747,7 @@ def test_what_kept_a_loser_open_says_nothing_of_a_winner():
     loser, won = answer.comparisons
     assert loser.speedup_high > 10
     assert answer.sentences.endswith(
-        f"only a difference of {100 * (won.speedup_high / won.speedup - 1):.3g} % or more can be trusted."
+        f"only differences of {100 * (won.speedup_high / won.speedup - 1):.3g} % or more are reliable."
     )
 
 
@@ -762,10 +755,9 @@ def test_without_repetitions_single_measurements_on_a_busy_machine_are_trusted_t
     tried = trials((BASELINE, contended(fast(340.0))), (GELU, contended(fast(160.0))), (LAYERS, fast(150.0)))
     answer = verdict(tried)
     assert answer.kind_of_answer == "baseline_best"
-    assert "trusted to a factor of 5 only" in verdict(trials((BASELINE, contended(fast(340.0), 0.8)))).sentences
+    assert "reliable to a factor of 5 only" in verdict(trials((BASELINE, contended(fast(340.0), 0.8)))).sentences
     assert answer.sentences.endswith(
-        "Other programs kept the machine busy in 2 of 3 trials: speeds measured once can be trusted to a factor of 2 "
-        "only."
+        "Other programs used the machine in 2 of 3 trials: speeds measured once are reliable to a factor of 2 only."
     )
     assert "Other programs" not in verdict(trials((BASELINE, fast(340.0)), (GELU, fast(320.0)))).sentences
 
@@ -896,9 +888,9 @@ def test_a_winner_is_told_with_what_was_left_out_for_it():
     won = repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(LAYERS, 405.0, 404.0, 406.0)
     answer = decided(TRIED, won)
     assert (answer.kind_of_answer, answer.winner) == ("winner", LAYERS)
-    assert " ".join(answer.remarks) == (
+    assert " ".join(one.text for one in answer.remarks) == (
         "Recomputing all 12 gelu operators at batch 48 was faster in its trial, at a peak of 800 MiB. It was left out: "
-        "peaks differ between processes, and in another its peak may pass 900 MiB."
+        "peaks differ between processes, and in another process it may pass 900 MiB."
     )
     assert decided(TRIED, won, Believed()).remarks == ()
 
@@ -921,8 +913,8 @@ def test_what_others_slowed_down_below_the_script_is_not_called_the_best():
     answer = verdict(tried, repetitions(GELU, slow))
     assert (answer.kind_of_answer, answer.winner, answer.is_drowned) == ("undecided", BASELINE, True)
     assert answer.sentences == (
-        "Other programs kept this machine too busy to tell: end them first. Recomputing all 12 gelu operators at "
-        "batch 48 may be the best; beside other programs it was no faster than your script."
+        "Other programs kept this machine too busy for an answer: end them first. Recomputing all 12 gelu operators at "
+        "batch 48 may be the best, but was no faster than your script while they ran."
     )
     for others in (
         repetitions(BASELINE, 340.0, 341.0) + repetitions(GELU, slow, slow),  # measured twice
@@ -937,24 +929,24 @@ def test_where_others_contended_every_trial_nothing_is_said_of_what_is_better():
     every = trials((BASELINE, contended(fast(36.0))), (GELU, contended(fast(20.0))))
     answer = verdict(every)
     assert (answer.kind_of_answer, answer.winner, answer.is_drowned) == ("undecided", BASELINE, True)
-    assert answer.reason.startswith("Other programs kept this machine too busy to tell: end them first.")
+    assert answer.reason.code == "machine_too_busy"
     assert not verdict(trials((BASELINE, fast(36.0)), (GELU, contended(fast(20.0))))).is_drowned
 
 
 def test_where_a_busy_machine_left_time_for_the_baseline_only_that_is_why():
     record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", FACTS, trials((BASELINE, contended(fast(2.5)))), ())
-    answer = decide(record, LIMIT, STOP, cut_short=STOPPED_FOR_TIME)
+    answer = decide(record, LIMIT, STOP, cut_short="time was up")
     assert (answer.kind_of_answer, answer.winner, answer.is_drowned) == ("undecided", None, True)
-    assert answer.remarks == ("Other programs kept this machine too busy to tell: end them first.",)
+    assert [one.code for one in answer.remarks] == ["machine_too_busy"]
     quiet = dataclasses.replace(record, trials=trials((BASELINE, fast(340.0))))
-    assert decide(quiet, LIMIT, STOP, cut_short=STOPPED_FOR_TIME).remarks == ()
+    assert decide(quiet, LIMIT, STOP, cut_short="time was up").remarks == ()
 
 
 def test_of_what_alone_fits_no_tenth_of_the_speed_is_called_the_best_on_a_busy_machine():
     over = (BASELINE, fast(340.0, 950))
     answer = verdict(trials(over, (SMALL, contended(fast(34.0, 500), 0.9))))
     assert (answer.kind_of_answer, answer.winner) == ("undecided", None)
-    assert "too busy to tell" in answer.reason
-    assert answer.remarks == ("Your baseline needs 950 MiB, more than 900 MiB.",)
+    assert answer.reason.code == "machine_too_busy"
+    assert [one.text for one in answer.remarks] == ["Your baseline needs 950 MiB, more than 900 MiB."]
     for slower in (contended(fast(200.0, 500)), fast(34.0, 500), contended(fast(34.0, 500), 0.05)):
         assert verdict(trials(over, (SMALL, slower))).kind_of_answer == "baseline_does_not_fit"

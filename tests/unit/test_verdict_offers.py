@@ -9,7 +9,7 @@ import pytest
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Measured, OutOfMemory
 from autotune.records.study import CompiledRun, Objective, Repeat, StudyRecord, StudySpec, Trial, Verdict
-from autotune.verdict.sentences import compiled_gain
+from autotune.verdict.gain import compiled_gain
 from tests.fakes.landscape import MIB, Landscape, measured
 
 FACTS = Landscape().facts
