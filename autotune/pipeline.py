@@ -259,7 +259,7 @@ def take_home(
     assert limit is not None, "likewise"
     if chosen.key == record.facts.baseline.key:
         raise ExportError(
-            "the setting is the script as it stands: there is nothing to write",
+            "the setting is the unmodified script: there is nothing to write",
             hint=f"name another one with --trial N: autotune show {shell_word(record.name)}",
         )
     _check_unchanged(record, record.facts)
@@ -270,7 +270,7 @@ def take_home(
     taken = home.take(chosen, nearest=nearest, repetitions=repetitions)
     if taken is None:
         raise InterruptionError(
-            "stopped before the file was proven, so it was not written", hint="the same command again starts it anew"
+            "stopped before the file was checked, so it was not written", hint="the same command again starts it anew"
         )
     write_whole(path, taken.text)
     return taken
@@ -398,7 +398,7 @@ def gate(
     if found is None or spec.script_sha256() == before:
         return found
     reason = (
-        "The script was edited while it was measured: repetitions of two versions tell nothing. Run the gate again."
+        "The script was edited while it was measured, so repetitions of two versions were mixed. Run the gate again."
     )
     return not_comparable(reason, found.reference, (), found.environment)
 
@@ -450,7 +450,7 @@ def _check_unchanged(record: StudyRecord, facts: Facts) -> None:
     """Raise UsageError if the script has changed: a study's measurements belong to one version of its script."""
     if _hash_of(record.spec) != facts.script_sha256:
         raise UsageError(
-            f"{record.spec.title} has changed since study {record.name!r} began, so its measurements no longer hold",
+            f"{record.spec.title} has changed since study {record.name!r} began, so its measurements are not valid",
             hint="start a new study: `autotune run` with another --study NAME",
         )
 

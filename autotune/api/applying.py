@@ -127,8 +127,8 @@ def _check_engine(bundle: Bundle) -> None:
         )
     if engine == "ortmodule":
         raise BundleError(
-            "engine 'ortmodule' puts ONNX Runtime's module in the place of the model, which this process cannot have "
-            "done to a model that it holds already",
+            "engine 'ortmodule' replaces the model by ONNX Runtime's module, which is not possible for a model that "
+            "exists already",
             hint=f"autotune launch {bundle.directory} SCRIPT; {bundle.directory}/README.txt says how to do it by hand",
         )
 

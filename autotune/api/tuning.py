@@ -83,11 +83,11 @@ class Tuned:
     """The result of a study.
 
     ``sentence`` is the answer for people, ``answer`` its kind (docs/reference/outcomes.md). ``is_confirmed``: the
-    answer was measured in repetitions and proven. ``baseline`` is the script as it stands and ``winner`` the setting to
-    take; None where there is none. Each has its ``configuration``, ``batch_size``, ``samples_per_s`` and
-    ``peak_bytes``. ``bundle`` is the folder for ``autotune.apply`` and ``autotune launch``, ``command`` the one that
-    runs the script with it. ``script`` is the script that was run: for a function the file that was written for it.
-    ``record`` is all that ``--json`` prints.
+    answer is confirmed and checked. ``baseline`` is the unmodified script and ``winner`` the setting to take; None
+    where there is none. Each has its ``configuration``, ``batch_size``, ``samples_per_s`` and ``peak_bytes``.
+    ``bundle`` is the folder for ``autotune.apply`` and ``autotune launch``, ``command`` the one that runs the script
+    with it. ``script`` is the script that was run: for a function the file that was written for it. ``record`` is all
+    that ``--json`` prints.
     """
 
     sentence: str

@@ -24,21 +24,21 @@ from .settings import project_settings
 
 COMMANDS = {
     "run": "Find the fastest setting that fits your memory.",
-    "resume": "Go on with a study from its database alone.",
-    "discover": "List what a script could recompute, and what that saves.",
-    "fit": "Tell which batch sizes should fit, and with which plans.",
-    "audit": "Tell what a script's own checkpointing saves and costs.",
-    "plans": "List the plans in a training log of ONNX Runtime.",
+    "resume": "Continue a study from its database.",
+    "discover": "List what a script can recompute, and what that saves.",
+    "fit": "Predict which batch sizes fit, and with which plans.",
+    "audit": "Measure what a script's own checkpointing saves and costs.",
+    "plans": "List the plans in an ONNX Runtime training log.",
     "studies": "List the studies of a database.",
     "show": "Show a study: its answer, plan table and trials.",
     "export": "Write a study's bundle again.",
-    "dashboard": "Look at studies in a browser, while they run too.",
-    "launch": "Run a script to its end with a bundle applied.",
-    "verify": "Prove that a bundle trains a script as it is.",
-    "gate": "Tell whether a bundle has become slower or needs more memory.",
-    "config": "Say which settings are in force, and where they are from.",
-    "doctor": "Say what was found here of GPU, torch and memory limits.",
-    "engines": "List the engines: what is usable here, and what is missing.",
+    "dashboard": "Show studies in a browser, also while they run.",
+    "launch": "Run a script with a bundle applied.",
+    "verify": "Check that a bundle does not change what a script computes.",
+    "gate": "Check whether a bundle has become slower or needs more memory.",
+    "config": "Show the settings in force, and their sources.",
+    "doctor": "Check GPU, torch and memory limits of this machine.",
+    "engines": "List the engines, and what they lack here.",
 }
 """Each a module of this package, whose ``app`` is the command, with its line in the help; in the order of the help."""
 

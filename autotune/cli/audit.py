@@ -27,7 +27,7 @@ def audit(
     leaves_files: options.LeaveFilesOption = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Run a script for a few steps, and tell what its own checkpointing, offloading and compiling save and cost."""
+    """Run a script for a few steps, and measure what its own checkpointing, offloading and compiling save and cost."""
     from .. import pipeline
     from ..report.audit import audit_rows, audit_sentences, holder_table, region_table
     from ..verdict.auditing import judge_audit
@@ -40,7 +40,7 @@ def audit(
     if ENGINES[spec.engine].target != "script":
         raise UsageError("an ONNX model keeps nothing for a backward", hint="audit the script that trains it")
     launcher, runs = prepare_one_run("audit", spec)
-    make_console().print("Running the script as it stands, for a few steps", style="dim")
+    make_console().print("Running the unmodified script for a few steps", style="dim")
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
         found, baseline = pipeline.audit(spec, launcher=launcher, watcher=display, interruption=interrupted, runs=runs)
     print_changes(make_console(), launcher.changes)
@@ -61,7 +61,7 @@ def audit(
             console.say(f"note: {note}")
         target = ("-m", spec.module) if spec.module else (as_operand(str(script)),)
         words = ("autotune", "run", *target, *(("--", *spec.arguments) if spec.arguments else ()))
-        console.say(f"\nWhat recomputing other parts would bring: {shell_line(words)}")
+        console.say(f"\nTo recompute other parts: {shell_line(words)}")
     if interrupted.finish.is_set():
         raise typer.Exit(130)
 

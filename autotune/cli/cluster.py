@@ -49,7 +49,7 @@ def launcher_of(
     if files == "send" and not Path(spec.script).is_relative_to(folder):
         raise UsageError(
             f"the script {spec.script!r} is not in the folder {str(folder)!r}, which is sent to the cluster's nodes",
-            hint="run from the folder that holds it; or, where all nodes have both under the same paths, "
+            hint="run from the folder that contains it; or, if all nodes have both under the same paths, give "
             "--cluster-files shared",
         )
     archive = pack(folder) if files == "send" else None

@@ -17,9 +17,10 @@ def config(
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Say which settings are in force, and where they are from.
+    """Show the settings in force, and their sources.
 
-    They stand in [tool.autotune] of the nearest pyproject.toml, or in an autotune.toml beside it; what is typed wins.
+    Settings come from [tool.autotune] of the nearest pyproject.toml, or from an autotune.toml beside it. Options of the
+    command line have precedence.
     """
     from ..report.tables import Table
     from . import COMMANDS, load_command

@@ -21,8 +21,8 @@ def dashboard(
         str,
         typer.Option(
             metavar="ADDRESS",
-            help="The address to listen at; another one than this machine's own asks for a token, which is printed "
-            f"with the address. {_TOKEN} sets it.",
+            help="The address to listen on. An address that other machines can reach needs a token, which is printed "
+            f"with the address; {_TOKEN} sets it.",
         ),
     ] = "127.0.0.1",
     port: Annotated[
@@ -31,13 +31,13 @@ def dashboard(
             metavar="N",
             min=0,
             max=65535,
-            help="The port; 0 takes any that is free. Default: 8421, or the next that is free.",
+            help="The port; 0 for any free one. Default: 8421, or the next free one.",
         ),
     ] = None,
 ) -> None:
-    """Look at the studies and gates of a database in a browser.
+    """Show the studies and gates of a database in a browser.
 
-    Studies that run are followed. The dashboard only reads, and runs until Ctrl-C.
+    Pages of running studies update themselves. The dashboard only reads the database, and runs until Ctrl-C.
     """
     import secrets
 

@@ -24,7 +24,7 @@ def discover(
     start_timeout_s: options.StartTimeoutOption = None,
     trial_timeout_s: options.TrialTimeoutOption = None,
     memory_matrix: Annotated[
-        bool, typer.Option("--memory-matrix", help="Print what the memory held at each phase of two steps.")
+        bool, typer.Option("--memory-matrix", help="Print the memory before and after each phase of two steps.")
     ] = False,
     shapes: options.ShapeOption = None,
     inputs: options.InputsOption = None,
@@ -32,7 +32,7 @@ def discover(
     leaves_files: options.LeaveFilesOption = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Run a script for a few steps and list what it could recompute, with what each plan saves and costs."""
+    """Run a script for a few steps and list what it can recompute, with savings and costs."""
     from .. import pipeline
     from ..report.build import describe_facts
     from ..tuning.budget import Budget

@@ -9,7 +9,7 @@ from .options import CheckedPythonOption, JsonOption
 
 
 def doctor(python: CheckedPythonOption = None, json: JsonOption = False) -> None:
-    """Say what was found here of GPU, NVML, torch, compiler, headers and memory limits, and what it means."""
+    """Check this machine's GPU, NVML, torch, compiler, headers and memory limits, and say what they mean for tuning."""
     from ..machine.doctor import examine
     from ..machine.interpreter import find_interpreter
     from .tables import make_console, print_rows

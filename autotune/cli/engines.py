@@ -24,7 +24,7 @@ app = typer.Typer(
 
 @app.callback()
 def engines(context: typer.Context, python: CheckedPythonOption = None, json: JsonOption = False) -> None:
-    """List the engines: which are usable here, and what the others are missing."""
+    """List the engines, and what they lack here."""
     if context.invoked_subcommand is not None:
         return
     from ..machine.engines import list_engines
@@ -52,14 +52,14 @@ def install(
         parsed_by(
             parse_python,
             "--python",
-            help="The Python to make it with, of the version that the engine needs. Default: one on the PATH.",
+            help="The Python to use, of the version that the engine needs. Default: one on the PATH.",
         ),
     ] = None,
 ) -> None:
     """Make the Python environment of an engine that needs its own, in the cache folder.
 
-    It fetches some 350 MB, compiles for a minute, and can be interrupted and repeated. AUTOTUNE_CACHE names another
-    cache folder.
+    The command downloads some 350 MB and compiles for a minute. If interrupted, run it again. AUTOTUNE_CACHE names
+    another cache folder.
     """
     import time
 
@@ -71,7 +71,7 @@ def install(
     if engine != OWN_ENGINE:
         raise UsageError(
             f"there is nothing to install for engine {engine!r}",
-            hint=f"`autotune engines` lists the engines; {OWN_ENGINE} has an environment of its own",
+            hint=f"`autotune engines` lists the engines; {OWN_ENGINE} needs an environment of its own",
         )
     console = make_console()
     began = time.monotonic()

@@ -34,15 +34,15 @@ def export(
         chosen_from(
             tuple(TRACKERS),
             "--to",
-            help="Send the study to an experiment tracker instead, a run for each trial. Its own variables say where; "
-            "TensorBoard's files go to runs/STUDY, or to --output.",
+            help="Send the study to an experiment tracker instead, one run per trial. The tracker's own environment "
+            "variables give the address. TensorBoard's files go to runs/STUDY, or to --output.",
         ),
     ] = None,
     with_bundle: Annotated[
         bool,
         typer.Option(
             "--with-bundle",
-            help="With --to mlflow or wandb: send the bundle along, which holds the script's arguments and variables.",
+            help="With --to mlflow or wandb: also send the bundle, which holds the script's arguments and variables.",
         ),
     ] = False,
     kind: Annotated[
@@ -50,19 +50,20 @@ def export(
         chosen_from(
             tuple(EXPORTERS),
             "--as",
-            help="Write the setting as a file that does without autotune instead: plain PyTorch code, or arguments for "
-            "transformers' Trainer. It is measured and proven before it is written.",
+            help="Write the setting as a file that works without autotune: plain PyTorch code, or arguments for "
+            "transformers' Trainer. autotune measures the file and checks its results before it is written.",
         ),
     ] = None,
     nearest: Annotated[
-        bool, typer.Option("--nearest", help="With --as: where the setting cannot be said so, the nearest that can be.")
+        bool,
+        typer.Option("--nearest", help="With --as: if the setting cannot be written so, take the nearest that can."),
     ] = False,
     repetitions: Annotated[
         int | None,
         typer.Option(
             metavar="N",
             min=1,
-            help="With --as: how often the file is measured, in turns with the script and the setting; 2 by default.",
+            help="With --as: measure the file this many times, in turns with the script and the setting. Default: 2.",
         ),
     ] = None,
     storage: StorageOption = DEFAULT_STORAGE,
@@ -182,7 +183,7 @@ def _take_home(
         )
         return
     what = "the nearest that can be said" if said.refusals else "the setting"
-    console.say(f"{printable(str(path))} says {what}, {words}; it was measured and proven.")
+    console.say(f"{printable(str(path))} says {what}, {words}; it was measured and checked.")
     console.say(f"To use it: {exporter.usage}.")
     for reason in said.reasons:
         console.say(f"Not said: {reason}.")

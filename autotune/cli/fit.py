@@ -30,7 +30,7 @@ def fit(
     leaves_files: options.LeaveFilesOption = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Run a script for a few steps, and tell from that which batch sizes should fit, and with which plans."""
+    """Run a script for a few steps, and predict which batch sizes fit, and with which plans."""
     from .. import pipeline
     from ..report.build import describe_facts
     from ..report.sentences import fit_sentence

@@ -47,39 +47,43 @@ def gate(
         str | None,
         typer.Option(
             metavar="stored|script|PATH",
-            help="What the setting is held against: what was measured of it before, on such a device; the script as it "
-            "stands, and how the two compared before; or the setting on another version of the script. Default: "
-            "stored where this device is the baseline's, else script.",
+            help="What to compare with: 'stored' figures of the setting on the same kind of device; the unmodified "
+            "'script', and the stored ratio of the two; or the setting on another version of the script. Default: "
+            "stored if the device is the baseline's, else script.",
         ),
     ] = None,
     baseline: Annotated[
         str | None,
         typer.Option(
             metavar="FILE|STUDY",
-            help="What it came to before: a file that --update-baseline wrote, or a study that has measured the same "
-            "setting. Default: what is in the bundle.",
+            help="The earlier figures: a file from --update-baseline, or a study that measured the same setting. "
+            "Default: the bundle's own.",
         ),
     ] = None,
     update_baseline: Annotated[
         bool,
         typer.Option(
             "--update-baseline",
-            help="Write what was measured to the --baseline FILE, unless it is a regression or could not be compared.",
+            help="Write the new figures to the --baseline FILE, unless they are a regression or not comparable.",
         ),
     ] = False,
     graphs_only: Annotated[
         bool,
         typer.Option(
             "--graphs-only",
-            help="Hold the memory alone, simulated from the script's graphs: a few steps on whatever the script runs "
-            "on, a CPU too, and nothing is timed.",
+            help="Compare memory only, simulated from the script's graphs. Takes a few steps, times nothing, and also "
+            "works on a CPU.",
         ),
     ] = False,
     allowed_slowdown: Annotated[
-        Any, options.parsed_by(parse_share, "--max-slowdown", help="A slowdown as large as this is found.")
+        Any,
+        options.parsed_by(parse_share, "--max-slowdown", help="The allowed slowdown; a larger one is a regression."),
     ] = "5%",
     allowed_growth: Annotated[
-        Any, options.parsed_by(parse_share, "--max-memory-growth", help="A peak higher by this is found.")
+        Any,
+        options.parsed_by(
+            parse_share, "--max-memory-growth", help="The allowed growth of the peak; a larger one is a regression."
+        ),
     ] = "3%",
     finalist_repetitions: Annotated[
         int,
@@ -87,30 +91,34 @@ def gate(
             "--repetitions",
             metavar="N",
             min=3,
-            help="How often it is measured at most: repetitions go on while the answer is open and there is time.",
+            help="Measure at most this many times. Repetitions end when the answer is clear or the time is up.",
         ),
     ] = 20,
     time_budget_s: Annotated[
-        Any, options.parsed_by(parse_duration, "--time-budget", help="Begin no repetition that would end after this.")
+        Any,
+        options.parsed_by(parse_duration, "--time-budget", help="Start no repetition that would end later than this."),
     ] = options.as_typed(StudySpec.time_budget_s),
     python: options.PythonOption = None,
     devices: options.DeviceOption = None,
     start_timeout_s: options.StartTimeoutOption = None,
     trial_timeout_s: options.TrialTimeoutOption = None,
     leaves_files: options.LeaveFilesOption = False,
-    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer as JUnit's XML.")] = None,
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the answer as JUnit XML.")] = None,
     markdown: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write it as Markdown. In GitHub's CI the job's summary has it.")
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Write the answer as Markdown. On GitHub Actions it is also in the job's summary."
+        ),
     ] = None,
     storage: options.StorageOption = options.DEFAULT_STORAGE,
     history: Annotated[
-        bool, typer.Option("--history", help="Show what gates said of this bundle before, and measure nothing.")
+        bool, typer.Option("--history", help="Show earlier gates of this bundle, and measure nothing.")
     ] = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Hold a bundle against what it came to before: is it slower, or does it need more memory?
+    """Compare a bundle with its earlier figures: is it slower, or does it need more memory?
 
-    Only what repetitions show to be worse, and not to be within what is allowed, is a regression.
+    A regression is a figure that the repetitions show to be worse, and do not show to be within the allowance.
     """
     from .. import pipeline
     from ..export.bundle import read_bundle
@@ -159,7 +167,7 @@ def gate(
         )
     print_changes(console, launcher.changes)
     if found is None:
-        console.say("Stopped before the repetitions told: there is no answer.")
+        console.say("Stopped before enough repetitions: there is no answer.")
         raise typer.Exit(130)
     if json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
@@ -198,12 +206,12 @@ def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | Non
     if reference == "other" and not _is_file(spec):
         raise UsageError(
             "--against PATH names another script, and this is run as a module or by a launcher",
-            hint="hold it against what was measured before: leave --against out",
+            hint="compare with the stored figures: leave --against out",
         )
     for name, field in {"--max-slowdown": "allowed_slowdown", "--max-memory-growth": "allowed_growth"}.items():
         if given[field] < LEAST_ALLOWED and not graphs_only:
             raise UsageError(
-                f"{name}: repetitions tell no loss below {format_share(LEAST_ALLOWED)} from none",
+                f"{name}: repetitions cannot show a loss below {format_share(LEAST_ALLOWED)}",
                 hint=f"{name} {format_share(LEAST_ALLOWED).replace(' ', '')}",
             )
     for file in files:
@@ -264,7 +272,7 @@ def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, gra
         )
     if before is None:
         raise UsageError(
-            "the bundle does not say what its setting came to: an earlier version of autotune wrote it",
+            "the bundle has no figures of its setting: an earlier version of autotune wrote it",
             hint="write it again: `autotune export STUDY`; or name another version of the script: --against PATH",
         )
 
@@ -324,7 +332,7 @@ def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
     elif gates:
         print_table(make_console(stderr=False), gate_table(gates))
     else:
-        typer.echo(f"No gate has held this bundle on {name} yet.")
+        typer.echo(f"This bundle has no gate on {name} yet.")
 
 
 def _name(title: str) -> str:
@@ -337,7 +345,7 @@ def _next(found: Gate, *, can_name_other: bool) -> list[str]:
     if found.answer == "regression" and found.repetitions and can_name_other:
         return ["To see whether the script is the cause: the same command with --against PATH, its version before."]
     if found.answer == "not_comparable" and found.repetitions:
-        return ["A quieter machine may tell, or more repetitions: --repetitions 40 --time-budget 20m."]
+        return ["Try a quieter machine, or more repetitions: --repetitions 40 --time-budget 20m."]
     if found.answer == "not_comparable" and found.differs:
         path = "Name another version of the script with --against PATH, or take" if can_name_other else "Take"
         return [f"{path} a baseline here: `autotune run`."]

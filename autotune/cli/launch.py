@@ -31,12 +31,12 @@ def launch(
         bool,
         typer.Option(
             "--allow-stale",
-            help="Where the script, its model or torch are no longer those of the bundle, apply what still fits, and "
+            help="If the script, its model or torch have changed since the bundle was made, apply what still fits, and "
             "say what does not.",
         ),
     ] = False,
 ) -> None:
-    """Run a script to its own end with a bundle's setting applied; output and exit status are the script's own."""
+    """Run a script to its end with a bundle's setting applied; output and exit status are the script's own."""
     import tempfile
 
     from ..export.bundle import read_bundle

@@ -86,12 +86,12 @@ ScriptArgument = Annotated[
     Path,
     typer.Argument(
         metavar="SCRIPT",
-        help="The training script, unmodified; or torchrun, accelerate or another program in Python that starts it; or "
-        "an ONNX model.",
+        help="The unmodified training script; or torchrun, accelerate or another Python program that starts it; or an "
+        "ONNX model.",
     ),
 ]
 ModuleOption = Annotated[
-    bool, typer.Option("-m", "--module", help="SCRIPT is the name of a module, as `python -m` takes it.")
+    bool, typer.Option("-m", "--module", help="SCRIPT is the name of a module, as after `python -m`.")
 ]
 StudyArgument = Annotated[str, typer.Argument(metavar="STUDY", help="The study's name; `autotune studies` lists them.")]
 BundleArgument = Annotated[Path, typer.Argument(metavar="BUNDLE", help="The folder that `autotune run` wrote.")]
@@ -99,7 +99,8 @@ ArgumentsArgument = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[-- ARGUMENTS]",
-        help="The script's own arguments; {batch_size:32} in them lets autotune set it, and so does {accumulation:4}.",
+        help="The script's own arguments. autotune sets {batch_size:32} and {accumulation:4} in them; the numbers are "
+        "the script's own.",
     ),
 ]
 ShapeOption = Annotated[
@@ -107,18 +108,18 @@ ShapeOption = Annotated[
     typer.Option(
         "--shape",
         metavar="NAME=SIZES",
-        help="Of an ONNX model, the size of a dimension: seq=128, seq=16-512, or seq=128:0.8,512:0.2. May be repeated.",
+        help="Size of a dimension of an ONNX model: seq=128, seq=16-512, or seq=128:0.8,512:0.2. May be repeated.",
     ),
 ]
 InputsOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Of an ONNX model, its inputs, as numpy.savez writes them.")
+    Path | None, typer.Option(metavar="FILE", help="Inputs of an ONNX model, as numpy.savez writes them.")
 ]
 MaxErrorOption = Annotated[
     float | None,
     parsed_by(
         parse_share,
         "--max-error",
-        help="Of an ONNX model that --allow converts: how far an output may be off, as a share of its largest value. "
+        help="If --allow converts an ONNX model: the largest error of an output, as a share of its largest value. "
         f"Default: {format_share(StudySpec.max_error)}.",
     ),
 ]
@@ -127,7 +128,7 @@ StorageOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
 OutputOption = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Where the bundle goes. Default: autotune-STUDY.")
+    Path | None, typer.Option(metavar="DIR", help="The folder to write the bundle to. Default: autotune-STUDY.")
 ]
 PythonOption = Annotated[
     str | None,
@@ -141,7 +142,7 @@ CheckedPythonOption = Annotated[
 OwnBatchSizeOption = Annotated[
     int | None,
     typer.Option(
-        "--batch-size", metavar="N", min=1, help="The script's own batch size, where its arguments hold {batch_size}."
+        "--batch-size", metavar="N", min=1, help="The script's own batch size, if its arguments contain {batch_size}."
     ),
 ]
 BatchSizesOption = Annotated[
@@ -149,24 +150,25 @@ BatchSizesOption = Annotated[
     parsed_by(
         parse_range,
         "--batch-sizes",
-        help="Batch sizes to search. Default: half to 16 times the script's own; smaller ones for less memory.",
+        help="Batch sizes to search. Default: half to 16 times the script's own, and smaller ones if the objective is "
+        "memory.",
     ),
 ]
 MemoryLimitOption = Annotated[
     int | None,
     parsed_by(
-        parse_bytes, "--memory-limit", help="Stay under this much memory, as in 24GiB. Default: what the device has."
+        parse_bytes, "--memory-limit", help="Use at most this much memory, as in 24GiB. Default: all of the device."
     ),
 ]
 DeviceOption = Annotated[
-    Any, parsed_by(parse_devices, "--devices", metavar="0", help="The GPU to run on. Default: as the script.")
+    Any, parsed_by(parse_devices, "--devices", metavar="0", help="The GPU to run on. Default: the script's choice.")
 ]
 StartTimeoutOption = Annotated[
     float | None,
     parsed_by(
         parse_duration,
         "--start-timeout",
-        help=f"Give a run this long until its first training step ends. Default: {_by_engine('start_timeout_s')}.",
+        help=f"Time limit for a run until its first training step ends. Default: {_by_engine('start_timeout_s')}.",
     ),
 ]
 TrialTimeoutOption = Annotated[
@@ -174,7 +176,7 @@ TrialTimeoutOption = Annotated[
     parsed_by(
         parse_duration,
         "--trial-timeout",
-        help=f"Give each measurement this long from then on. Default: {_by_engine('trial_timeout_s')}.",
+        help=f"Time limit for each measurement after that. Default: {_by_engine('trial_timeout_s')}.",
     ),
 ]
 EngineOption = Annotated[
@@ -182,30 +184,28 @@ EngineOption = Annotated[
     chosen_from(
         Engine,
         "--engine",
-        help="What applies plans: 'aot' runs the model as it is, 'inductor' compiles it (each setting takes a while to "
-        "start), 'ortmodule' runs it in ONNX Runtime (see `autotune engines`); 'eager' leaves the model alone: batch "
-        "sizes and choices only. An ONNX model runs under 'onnxruntime' by itself.",
+        help="How the model runs and plans are applied: 'aot' with PyTorch's eager kernels, 'inductor' compiled (each "
+        "setting starts slowly), 'ortmodule' in ONNX Runtime (see `autotune engines`), 'eager' without plans. An ONNX "
+        "model always runs under 'onnxruntime'.",
     ),
 ]
 ScratchOption = Annotated[
     bool,
-    typer.Option(
-        "--scratch", help="Run the script in the folder .autotune/scratch, where what it writes stays to be looked at."
-    ),
+    typer.Option("--scratch", help="Run the script in the folder .autotune/scratch, and keep there what it writes."),
 ]
 LeaveFilesOption = Annotated[
     bool,
     typer.Option(
         "--leave-files",
-        help="Leave files as the script's runs have changed them. Default: after each run all are as they were.",
+        help="Keep changes that the script's runs make to files. Default: undo them after each run.",
     ),
 ]
 ClusterOption = Annotated[
     str | None,
     typer.Option(
         metavar="ADDRESS",
-        help="Run trials on a Ray cluster: ray://HOST:10001, or HOST:PORT on a node of it; 'ray' starts one of this "
-        "machine. --devices 0,1 then says how many at once.",
+        help="Run trials on a Ray cluster: ray://HOST:10001, or HOST:PORT on one of its nodes; 'ray' starts a cluster "
+        "of this machine. The number of --devices is the number of trials at once.",
     ),
 ]
 ClusterFilesOption = Annotated[
@@ -213,8 +213,8 @@ ClusterFilesOption = Annotated[
     chosen_from(
         Literal["send", "shared"],
         "--cluster-files",
-        help="'send' this folder to the nodes (at most 100 MiB), or it is 'shared': all see it under the same path. "
-        "Default: send, and shared with --cluster ray.",
+        help="'send' this folder to the nodes (at most 100 MiB), or use it as 'shared', under the same path on all "
+        "nodes. Default: send; shared with --cluster ray.",
     ),
 ]
 ClusterGpusOption = Annotated[
@@ -222,9 +222,9 @@ ClusterGpusOption = Annotated[
     typer.Option(
         metavar="N",
         min=0,
-        help="GPUs that each run asks the cluster for; 0 takes a node's processors. Default: 1 if it has any.",
+        help="GPUs of the cluster for each run; 0 for all processors of a node. Default: 1 if the cluster has GPUs.",
     ),
 ]
 ClusterResourceOption = Annotated[
-    str, typer.Option(metavar="NAME", help="Only on nodes with this resource of Ray's, as in accelerator_type:H100.")
+    str, typer.Option(metavar="NAME", help="Use only nodes with this Ray resource, as in accelerator_type:H100.")
 ]

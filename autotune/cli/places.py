@@ -124,7 +124,7 @@ def _state_folder() -> Path:
     if folder.is_symlink():
         names = {path.name for path in folder.iterdir()} if folder.is_dir() else None
         if names is None or not names <= _OWN_NAMES:
-            what = "leads nowhere" if names is None else f"holds {min(names - _OWN_NAMES)!r}"
+            what = "leads nowhere" if names is None else f"contains {min(names - _OWN_NAMES)!r}"
             raise _leads_out(folder, f"remove it, or have it lead to an empty folder: that one {what}")
     _check_within(folder)
     _check_within(folder / "runs")
@@ -163,7 +163,7 @@ def _storable(path: Path) -> Path:
     """UsageError for a path that no database, and no JSON, can hold."""
     if not is_unicode(str(path)):
         raise UsageError(
-            f"the name of {str(path)!r} is not UTF-8, and a database can't hold it", hint="rename it, or take another"
+            f"the name of {str(path)!r} is not UTF-8, and a database can't store it", hint="rename it, or take another"
         )
     return path
 

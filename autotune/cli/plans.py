@@ -19,12 +19,12 @@ _MOST_PHASES = 16
 
 
 def plans(
-    log: Annotated[Path, typer.Argument(metavar="LOGFILE", help="What a training with ORTModule printed.")],
+    log: Annotated[Path, typer.Argument(metavar="LOGFILE", help="The output of a training with ORTModule.")],
     json: JsonOption = False,
 ) -> None:
-    """List the plans in a training log of ONNX Runtime, as it found them, and its memory matrix.
+    """List the plans and the memory matrix in an ONNX Runtime training log.
 
-    The plan tables of all releases since 1.13 are read. `autotune run SCRIPT --plans-from LOGFILE` starts from them.
+    autotune reads logs of all releases since 1.13. `autotune run SCRIPT --plans-from LOGFILE` tries these plans first.
     """
     from ..ort_logs.log import read_log
     from ..report.tables import matrix_table
@@ -96,7 +96,7 @@ def _print_plans(table: PlanTable) -> None:
         for row in table.rows
     )
     has_formulas = any(row.saving_formula for row in table.rows)
-    columns = ("Plan", "On", "Occurs", "Saves", "Formula (bytes)" if has_formulas else "Stashes (elements)")
+    columns = ("Plan", "On", "Occurs", "Saves", "Formula (bytes)" if has_formulas else "Saved activations (elements)")
     print_table(console, Table(columns, rows, frozenset({2, 3})))
     for line in filter(None, [asked, f"with {sizes}; savings of several plans cannot be summed" if sizes else ""]):
         console.print(Text(printable(line), style="dim"))

@@ -16,13 +16,11 @@ def resume(
     study: options.StudyArgument,
     time_budget_s: Annotated[
         float | None,
-        options.parsed_by(
-            parse_duration, "--time-budget", help="Take about this long from now on. Default: as the last time."
-        ),
+        options.parsed_by(parse_duration, "--time-budget", help="Time from now on. Default: as the last time."),
     ] = None,
     max_trials: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Search at most this many configurations in all. Default: as before."),
+        typer.Option(metavar="N", min=1, help="Try at most this many settings in all. Default: as before."),
     ] = None,
     cluster: options.ClusterOption = None,
     cluster_files: options.ClusterFilesOption = None,
@@ -32,7 +30,7 @@ def resume(
     output: options.OutputOption = None,
     json: options.JsonOption = False,
 ) -> None:
-    """Go on with a study from its database alone: script, arguments and options are in there."""
+    """Continue a study from its database, which has script, arguments and options."""
     from .cluster import launcher_of
     from .places import open_known, runs_of, shown_storage
     from .run import tune_study

@@ -41,8 +41,8 @@ def run(
         options.chosen_from(
             Goal,
             "--objective",
-            help="Find the most samples/s, or the least memory at no more than --max-slowdown (batch sizes from a 16th "
-            "to twice the script's).",
+            help="'throughput' finds the most samples/s. 'memory' finds the lowest peak within --max-slowdown, at "
+            "batch sizes from a 16th of the script's to twice the script's.",
         ),
     ] = Objective.goal,
     max_slowdown: Annotated[
@@ -50,7 +50,7 @@ def run(
         options.parsed_by(
             parse_share,
             "--max-slowdown",
-            help="With --objective memory: how many fewer samples/s than your script trains may be. Default: "
+            help="With --objective memory: the largest loss of samples/s against your script. Default: "
             f"{format_share(Objective.max_slowdown)}.",
         ),
     ] = None,
@@ -59,8 +59,8 @@ def run(
         options.parsed_by(
             parse_bytes,
             "--target-memory",
-            help="The answer has to peak at no more than this, as in 20GiB; trials may use all of --memory-limit "
-            "(batch sizes from a 16th of the script's).",
+            help="Limit for the answer's peak, as in 20GiB. Trials may use all of --memory-limit, and batch sizes "
+            "start at a 16th of the script's.",
         ),
     ] = None,
     time_budget_s: Annotated[
@@ -68,12 +68,12 @@ def run(
         options.parsed_by(
             parse_duration,
             "--time-budget",
-            help="Take about this long in all, as in 10m or 1h30m; the script as it stands is measured even if that "
-            "takes longer.",
+            help="Time for the whole study, as in 10m or 1h30m. The unmodified script is measured even if that takes "
+            "longer.",
         ),
     ] = options.as_typed(StudySpec.time_budget_s),
     max_trials: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Search at most this many configurations.")
+        int, typer.Option(metavar="N", min=1, help="Try at most this many settings.")
     ] = StudySpec.max_trials,
     batch_sizes: options.BatchSizesOption = None,
     own_batch_size: options.OwnBatchSizeOption = None,
@@ -81,8 +81,8 @@ def run(
         bool,
         typer.Option(
             "--keep-global-batch",
-            help="Keep micro-batch times accumulation: try batch sizes that divide it, and set the accumulation to "
-            "match. Transformers, Lightning and Accelerate are set by themselves, others by {accumulation:4}.",
+            help="Keep micro-batch times accumulation: try only batch sizes that divide it, and set the accumulation "
+            "to match. Transformers, Lightning and Accelerate need nothing else; other scripts need {accumulation:4}.",
         ),
     ] = False,
     engine: options.EngineOption = StudySpec.engine,
@@ -92,7 +92,7 @@ def run(
             _read_plans,
             "--plans-from",
             metavar="LOGFILE",
-            help="Try first what ONNX Runtime listed in this training log, or a mem_opt.json; see `autotune plans`.",
+            help="Try these plans first: an ONNX Runtime training log, or a mem_opt.json. See `autotune plans`.",
         ),
     ] = None,
     choices: Annotated[
@@ -101,12 +101,13 @@ def run(
             _parse_names,
             "--allow",
             metavar="NAMES",
-            help="Try these choices of the engine both ways, as in compute-optimizer; see `engines`.",
+            help="Try these choices on and off, as in compute-optimizer,tf32. `autotune engines` lists them.",
         ),
     ] = None,
     storage: options.StorageOption = options.DEFAULT_STORAGE,
     study: Annotated[
-        str | None, typer.Option(metavar="NAME", help="The study's name. Default: from the script and its arguments.")
+        str | None,
+        typer.Option(metavar="NAME", help="The study's name. Default: made from the script and its arguments."),
     ] = None,
     output: options.OutputOption = None,
     python: options.PythonOption = None,
@@ -116,7 +117,7 @@ def run(
             options.parse_devices,
             "--devices",
             metavar="0,1",
-            help="GPUs to run trials on at the same time. Default: as the script.",
+            help="GPUs to run trials on at the same time. Default: the script's choice.",
         ),
     ] = None,
     cluster: options.ClusterOption = None,
@@ -133,8 +134,8 @@ def run(
             "--repetitions",
             metavar="N",
             min=1,
-            help="Measure finalists and baseline again at most this many times, in turns. Repetitions end as soon as "
-            "the answer is clear. Fewer than 3 confirm nothing. If the baseline does not fit, 2 are enough.",
+            help="Measure baseline and finalists again at most this many times, in turns. Repetitions end when the "
+            "answer is clear. Fewer than 3 confirm nothing. If the baseline does not fit, 2 are enough.",
         ),
     ] = StudySpec.finalist_repetitions,
     start_timeout_s: options.StartTimeoutOption = None,
@@ -148,7 +149,7 @@ def run(
 ) -> None:
     """Find the fastest setting of a training script that fits your memory, and write the files to run it.
 
-    With --objective memory: the setting that needs the least memory and is as fast, but for --max-slowdown.
+    With --objective memory: the setting with the lowest peak, within --max-slowdown of your script's speed.
 
     The same command again resumes the study.
     """
@@ -216,7 +217,7 @@ def tune_study(study: Study, launcher: Launcher, *, storage: str, output: Path |
     print_summary(results, record, directory if has_winner else None)
     answer = "" if record.verdict is None else record.verdict.kind_of_answer
     if not answer:
-        results.say(f"Another process measures the finalists; its answer: autotune show {shell_word(study.name)}")
+        results.say(f"Another process measures the finalists. Its answer: autotune show {shell_word(study.name)}")
     elif interrupted.finish.is_set() or answer == "undecided" or (record.verdict and record.verdict.needed_s):
         console.say(go_on)
     if json:

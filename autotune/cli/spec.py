@@ -70,7 +70,7 @@ def spec_of(
     )
     if spec.own_batch_size and not has_placeholder(spec.arguments):
         raise UsageError(
-            "--batch-size says the script's own size for {batch_size}, and its arguments do not hold that",
+            "--batch-size gives the script's own size for {batch_size}, but its arguments do not contain that",
             hint="put it there, as in `-- --batch {batch_size}`, or leave --batch-size out",
         )
     spec = dataclasses.replace(spec, own_batch_size=spec.own_batch_size or bundle_batch_size)

@@ -29,9 +29,9 @@ def verify(
     leaves_files: options.LeaveFilesOption = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Run a script's first steps with the same seeds, as it is and with a bundle applied, and compare every bit.
+    """Run a script's first steps with and without a bundle, from the same seeds, and compare every bit.
 
-    Where an engine generates code, which rounds as it is fused, equal means: but for rounding.
+    Engines that generate code round differently. With them, equal means equal but for rounding.
     """
     from .. import pipeline
     from ..export.bundle import read_bundle

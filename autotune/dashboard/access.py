@@ -54,7 +54,7 @@ def _refusal(request: Request, token: str) -> Response | None:
     if _is_foreign(request):
         return _refused(403, "Another page asked for this. Open the dashboard's own address.")
     if token and not _has_token(request, token):
-        return _refused(401, "The address that autotune dashboard has printed holds a token: open that one.")
+        return _refused(401, "Open the address that autotune dashboard has printed: it contains a token.")
     return None
 
 

@@ -112,7 +112,7 @@ def read_bundle(directory: Path) -> Bundle:
         _check_version(data)
         shown = {name: value for name, value in data.items() if name not in AS_TYPED}
         if printable_strings(shown) != shown:
-            raise BundleError(f"{STACK_NAME}: a string in it holds control characters")
+            raise BundleError(f"{STACK_NAME}: a string in it contains control characters")
         stack: Stack = from_json(Stack, data, where=STACK_NAME)
         to_json(stack)  # raises for numbers that are not finite, which json.loads lets through
         plans = load_mem_opt(mem_opt_text)
@@ -237,7 +237,7 @@ def _check_replaceable(target: Path) -> None:
         ) from error
     if names is not None and (not names or (STACK_NAME in names and names <= _NAMES)):
         return
-    what = "is not a folder" if names is None else f"holds {min(names - _NAMES, default='other files')!r}"
+    what = "is not a folder" if names is None else f"contains {min(names - _NAMES, default='other files')!r}"
     raise ExportError(
         f"{str(target)!r} {what}: only an older bundle with nothing else in it is replaced",
         hint="choose another folder with --output DIR, or move that one away",

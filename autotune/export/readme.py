@@ -84,7 +84,7 @@ def _how_to_run(stack: Stack, directory_name: str) -> Iterator[str]:
             f"Without autotune: {SESSION_PY_NAME} makes the session as it was measured, and has a function `run` that "
             f"takes a dict of arrays. Give it batches of {stack.batch_size}."
         )
-        yield _wrapped("With autotune, which runs the model as it was fed in the study, and prints what that comes to:")
+        yield _wrapped("With autotune, which runs the model on the inputs of the study, and prints the figures:")
         yield f"    {command}"
         return
     yield f"    {command}"

@@ -18,7 +18,7 @@ class Changes:
     removed: list[str] = field(default_factory=list)  # made by runs
     data: list[str] = field(default_factory=list)  # made by a run before its training and read by it: they stay
     unkept: dict[str, str] = field(default_factory=dict)  # could not be kept aside, with the reason
-    newer: dict[str, str] = field(default_factory=dict)  # written by somebody else, with the place of the older one
+    newer: dict[str, str] = field(default_factory=dict)  # written by another program, with the place of the older one
     others: list[str] = field(default_factory=list)  # where runs have made something, not seen to be written: they stay
 
     def __bool__(self) -> bool:
@@ -43,8 +43,8 @@ class Changes:
             said.append(f"Your script prepares {_named(self.data, folder)} before it trains, and reads it: that stays.")
         said += [f"{_near(path, folder)} was changed and not kept: {why}." for path, why in self.unkept.items()]
         said += [
-            f"{_near(path, folder)} was written by somebody else, and stays; "
-            f"what it was before is in {_printable(kept)}."
+            f"{_near(path, folder)} was changed by another program, and stays so; "
+            f"its earlier content is in {_printable(kept)}."
             for path, kept in self.newer.items()
         ]
         if self.others:

@@ -110,7 +110,7 @@ def _check_external(tensor: onnx.TensorProto, path: Path) -> None:
     if not (path.parent / location).is_file():
         raise ModelError(
             f"the weights of {path.name} are in {location!r}, which is not there",
-            "put that file beside the model, or export it with its weights inside",
+            "put that file into the model's folder, or export the model with its weights inside",
         )
 
 

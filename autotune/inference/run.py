@@ -63,7 +63,7 @@ _FELL_BACK = (
     "CUDA's provider needs the libraries of CUDA and cuDNN that this onnxruntime-gpu was built for: pip install "
     "'onnxruntime-gpu[cuda,cudnn]'. With CUDA_VISIBLE_DEVICES= the model runs on the CPU."
 )
-_ADVICE = "What `onnx.checker.check_model` says of the model may tell more."
+_ADVICE = "Check the model with `onnx.checker.check_model`."
 _CUDA = "CUDAExecutionProvider"
 _NO_BATCH = "the model's batch dimension is fixed: export it with a dynamic one"
 

@@ -21,7 +21,7 @@ _LEFT_OUT = frozenset({".git", ".hg", ".autotune", "__pycache__", ".mypy_cache",
 # Looking for what makes a folder too large, which may have millions of files.
 _LOOK_S = 3.0
 _HINT = (
-    "run from a folder that holds the script and little else, with data elsewhere; or, where all nodes see this folder "
+    "run from a folder with the script and little else, with data elsewhere; or, if all nodes have this folder "
     "under the same path, --cluster-files shared"
 )
 
@@ -109,7 +109,7 @@ def _too_much(top: Path, most: str, weigh: Callable[[os.stat_result], int], show
     in_it = f", {shown(weights[path])} of them in {str(path.relative_to(top))!r}" if 10 * weights[path] > total else ""
     at_least = "" if is_whole else "at least "
     return UsageError(
-        f"{str(top)!r} holds more than the {most} that are sent: {at_least}{shown(total)}{in_it}", hint=_HINT
+        f"{str(top)!r} contains more than the {most} that are sent: {at_least}{shown(total)}{in_it}", hint=_HINT
     )
 
 

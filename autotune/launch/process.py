@@ -55,7 +55,7 @@ def new_folder(root: Path, directory: Path | None) -> Path:
     with writing_to(directory):
         directory.mkdir(parents=True, exist_ok=True)
         if any(directory.iterdir()):
-            raise RunError(f"the folder {str(directory)!r} is not empty", hint="every run needs a folder of its own")
+            raise RunError(f"the folder {str(directory)!r} is not empty", hint="each run needs a folder of its own")
     return directory
 
 

@@ -55,7 +55,7 @@ def own_accumulation(arguments: Sequence[str]) -> int | None:
     numbers = {int(match[1] or 0) for match in found}
     if 0 in numbers or len(numbers) > 1:
         raise UsageError(
-            "the script's arguments hold {accumulation}, but not which number is the script's own",
+            "the script's arguments contain {accumulation}, but not the script's own number",
             hint="write it as {accumulation:4}, the number being that of micro-batches per optimizer step",
         )
     return numbers.pop()
@@ -103,7 +103,7 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
         size, control = own_batch_size(spec), BatchControl("arguments")
         if size is None:
             raise UsageError(
-                "the script's arguments hold {batch_size}, but not which size is the script's own",
+                "the script's arguments contain {batch_size}, but not the script's own size",
                 hint="write it as {batch_size:32}, or add --batch-size 32",
             )
     accumulation = own_accumulation(spec.arguments)

@@ -418,7 +418,7 @@ class Supervision:
         if isinstance(failure, Died) and shutil.disk_usage(self._directory).free < _DISK_FULL_BYTES:
             # It may well have died of that, and then says nothing about the configuration.
             raise RunError(
-                f"the disk that holds {str(self._directory)!r} is full, and {failure.cause}",
+                f"the disk of {str(self._directory)!r} is full, and {failure.cause}",
                 hint="logs go to .autotune in the folder you are in: make room there, or run from another one",
             )
         return failure

@@ -83,7 +83,7 @@ def engine_interpreter(engine: Engine, *, named: str | None = None) -> str:
     python = environment_python()
     if python is None:
         raise UsageError(
-            f"engine {engine!r} runs in a Python environment of its own, which is not there yet",
+            f"engine {engine!r} needs a Python environment of its own, which is not installed yet",
             hint=f"make it, once, in about two minutes: autotune engines install {engine}",
         )
     return str(python)

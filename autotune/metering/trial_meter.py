@@ -294,7 +294,9 @@ class TrialMeter:
             cold = f"the script ended when the GPU had been at work for {seconds:.1f} s"
             self.notes.append(f"{cold}: its clocks may have been higher")
         if not any(samples):
-            self.notes.append("no samples were seen: neither DataLoaders nor calls of root modules tell their number")
+            self.notes.append(
+                "no samples were counted: neither DataLoaders nor calls of top-level modules give their number"
+            )
         waiting = self._waiting_shares()
         return Measurement(
             step_times_s=times,

@@ -72,7 +72,7 @@ class _Subgraph:
     def note_shape(self, line: Line, text: str) -> None:
         occurs = _OCCURS.match(text.strip())
         if occurs is None:
-            raise line.malformed("no frequency stands behind the shape")
+            raise line.malformed("no frequency follows the shape")
         self.shapes.append(occurs[1])
         self.frequency += int(occurs[2])
 
@@ -104,7 +104,7 @@ def read_summary(lines: Iterable[Line]) -> Iterator[PlanTable]:
                 subgraphs.append(_Subgraph(line, listed_plans(line, f"{cluster[1]}:{strategy}:{ALL}")))
             elif detail := _STATE.search(line.text) or _SHAPE.search(line.text):
                 if not subgraphs:
-                    raise line.malformed("no subgraph stands before it")
+                    raise line.malformed("no subgraph precedes it")
                 note = subgraphs[-1].note_state if detail.re is _STATE else subgraphs[-1].note_shape
                 note(line, detail[1])
             config_follows = line.text.strip() == "User config:"
@@ -199,7 +199,7 @@ def _row(line: Line, rest: str, columns: int | None) -> LoggedPlan:
     if columns == 4 and not formula:
         raise line.malformed("the symbolic saving is missing")
     if columns == 3 and formula and saving is not None:
-        raise line.malformed(f"{formula!r} stands behind the last column")
+        raise line.malformed(f"{formula!r} follows the last column")
     return replace(row, frequency=int(figures[0]), saving_bytes=saving, saving_formula=formula)
 
 

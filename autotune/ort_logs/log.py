@@ -63,7 +63,7 @@ def read_opportunities(lines: Iterable[Line]) -> Iterator[PlanTable]:
             groups.append([])
         elif option := _OPTION.search(line.text):
             if frequency is None:
-                raise line.malformed("no frequency stands before this option")
+                raise line.malformed("no frequency precedes this option")
             if option[1] not in _STRATEGIES:
                 raise line.malformed(f"expected Recompute or RecomputeWithCompromise, got {option[1]!r}")
             plans = listed_plans(line, f"{option[2]}:{_STRATEGIES[option[1]]}:{ALL}")
@@ -72,7 +72,7 @@ def read_opportunities(lines: Iterable[Line]) -> Iterator[PlanTable]:
             is_open = True
         elif status := _STATUS.search(line.text):
             if not is_open:
-                raise line.malformed("no option stands before this status")
+                raise line.malformed("no option precedes this status")
             if not status[1].startswith(("Enabled", "Disabled")):
                 raise line.malformed(f"expected Enabled or Disabled, got {status[1]!r}")
             rows[-1] = replace(rows[-1], is_on=status[1].startswith("Enabled"))
@@ -225,5 +225,5 @@ def _text(path: Path) -> str:
         return path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
         raise UsageError(
-            f"cannot read {str(path)!r}: {error.strerror}", hint="name a file that holds what the training printed"
+            f"cannot read {str(path)!r}: {error.strerror}", hint="name a file with the output of the training"
         ) from None

@@ -35,7 +35,9 @@ def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:
         try:
             stash = Formula(row.saving_formula)(facts.dimensions | sizes)
         except FormatError as error:
-            raise PredictionError(f"a cluster's stash cannot be told: {error}", hint="trials measure it") from error
+            raise PredictionError(
+                f"a cluster's saved activations cannot be computed: {error}", hint="trials measure it"
+            ) from error
         stashes[row.cluster_id] = max(stash, stashes.get(row.cluster_id, 0))  # a row for each strategy
     return GraphReading(
         batch_size=sizes.get("batch", configuration.batch_size),

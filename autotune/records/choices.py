@@ -182,13 +182,13 @@ class AllocatorChoice(Choice):
 TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
     OptimizerChoice(
         name="fused-optimizer",
-        does="the optimizer's step in one fused kernel (rounds otherwise)",
+        does="the optimizer's step in one fused kernel (rounds differently)",
         keyword="fused",
         excludes=("foreach-optimizer",),
     ),
     OptimizerChoice(
         name="foreach-optimizer",
-        does="the optimizer's step over lists of tensors, as torch takes it by itself on a GPU (rounds otherwise)",
+        does="the optimizer's step over lists of tensors, torch's default on a GPU (rounds differently)",
         keyword="foreach",
         excludes=("fused-optimizer",),
     ),
@@ -229,13 +229,13 @@ ENGINES_CHOICES: Mapping[Engine, tuple[Choice | RefusedChoice, ...]] = {
     "ortmodule": (
         VariableChoice(
             name="compute-optimizer",
-            does="shrink operators' inputs early (on unless told otherwise)",
+            does="shrink operators' inputs early (on by default)",
             variable="ORTMODULE_ENABLE_COMPUTE_OPTIMIZER",
             default=1,
         ),
         VariableChoice(
             name="embedding-sparse-optimizer",
-            does="leave out padding, and words without a label (on unless told otherwise)",
+            does="leave out padding, and words without a label (on by default)",
             variable="ORTMODULE_ENABLE_EMBEDDING_SPARSE_OPTIMIZER",
             default=1,
         ),

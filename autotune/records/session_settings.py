@@ -168,7 +168,7 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
     ),
     SessionSetting(
         name="weights-outside-arena",
-        does="weights lie outside of the arena, which so holds what runs need only",
+        does="weights lie outside of the arena, which then has only what runs need",
         part="config",
         key="session.use_device_allocator_for_initializers",
         needs="cpu-arena",
@@ -248,7 +248,7 @@ SESSION_SETTINGS: tuple[SessionSetting, ...] = (
     ),
     AllowedSetting(
         name="outputs-on-device",
-        does="bound outputs stay on the GPU, for who reads them there (changes what a caller gets)",
+        does="bound outputs stay on the GPU (changes what a caller gets)",
         part="outputs",
         texts=(False, True),
         needs="io-binding",

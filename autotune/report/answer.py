@@ -64,7 +64,7 @@ def headline(report: Report) -> str:
         if verdict.answer == "baseline_does_not_fit" and limit is not None:
             why = f"Your {report.target} does not fit in {format_bytes(limit)}. "
         return f"{why}Best so far, not confirmed yet: {joined(does)}: {_seen_so_far(report, winner)}"
-    said = f"{joined(does)}: {joined([_bought(report, winner), *_proven(report)])}."
+    said = " ".join(filter(None, [f"{joined(does)}: {_bought(report, winner)}.", _checked(report)]))
     if verdict.answer == "baseline_does_not_fit":
         said += f" Your {report.target} as it is does not fit."
     return sentence(said)
@@ -87,7 +87,7 @@ def _evidence(report: Report, verdict: ReportedAnswer) -> str:
     compared = None if report.winner is None else _compared(report, report.winner)
     if compared is None or compared.speedup_low is None or compared.speedup_high is None:
         return ""
-    turns, than = f"by {compared.repetitions} repetitions in turns", f"your {report.target}"
+    turns, than = f"in {compared.repetitions} repetitions", f"your {report.target}"
     if verdict.answer == "winner":
         speed = f"{format_ratio(compared.speedup_low)} as fast"
         if not is_memory:
@@ -99,7 +99,7 @@ def _evidence(report: Report, verdict: ReportedAnswer) -> str:
     low, high, what = compared.speedup_low, compared.speedup_high, f"as fast as {than}"
     if is_memory:
         low, high, what = compared.peak_ratio_low or 0.0, compared.peak_ratio_high or math.inf, f"the memory of {than}"
-    return f"It is {format_ratio(low)} to {format_ratio(high)} {what} {turns}, which do not tell yet."
+    return f"It is {format_ratio(low)} to {format_ratio(high)} {what} {turns}."
 
 
 def _compared(report: Report, setting: ReportedSetting) -> Finalist | None:
@@ -124,21 +124,21 @@ def _bought(report: Report, winner: ReportedSetting) -> str:
     return f"{compared.speedup:.2f}x the samples per second{within}"
 
 
-def _proven(report: Report) -> tuple[str, ...]:
-    """Say what was proven, beside the script at the same batch size; empty where nothing was."""
+def _checked(report: Report) -> str:
+    """Say what was shown equal to the script at the same batch size; empty where nothing was."""
     proof, winner = None if report.verdict is None else report.verdict.proof, report.winner
     if proof is None or winner is None or proof.answer not in ("exact", "close"):
-        return ()
+        return ""
     what = ENGINES[winner.configuration.engine].computes
     where = "" if keeps_batch_size(winner.batch_size, report.batch_size) else " at that batch size"
     if off := _off(proof):
-        return (f"{what} within {off} of the model's own{where}",)
+        return f"Checked: {what} are within {off} of the model's own{where}."
     if proof.answer == "close":
-        return (f"{what} proven equal up to rounding{where}",)
+        return f"Checked: {what} are equal up to rounding{where}."
     if not proof.equal_to_script:
         # What the engine changes by itself, without any plan, the sentence of the proof tells.
-        return (f"recompute proven to change no bit of the {what}",)
-    return (f"{what} proven bit-identical{where}",)
+        return f"Checked: recompute changes no bit of the {what}."
+    return f"Checked: {what} are bit-identical{where}."
 
 
 def badge_words(report: Report) -> tuple[str, bool]:
@@ -148,10 +148,10 @@ def badge_words(report: Report) -> tuple[str, bool]:
     proof = report.verdict.proof
     what = ENGINES[report.winner.configuration.engine].computes
     if proof is None or proof.answer not in ("exact", "close"):
-        return f"{what} not {'compared yet' if proof is None else 'proven'}", False
+        return f"{what} {'not checked yet' if proof is None else 'not shown equal'}", False
     if off := _off(proof):
         return f"{what} within {off}", True
-    return f"{what if proof.answer == 'close' or proof.equal_to_script else 'recompute'} proven", True
+    return f"{what if proof.answer == 'close' or proof.equal_to_script else 'recompute'} checked", True
 
 
 def _off(proof: Proof) -> str:
@@ -174,7 +174,7 @@ def trust_sentences(report: Report) -> tuple[str, ...]:
         spread = (baseline.samples_per_s_high - baseline.samples_per_s_low) / baseline.samples_per_s
         said.append(f"your {report.target}'s repetitions lie within {format_share(spread)}")
     answer = report.verdict
-    busy, runs = answer.num_contended, "runs of the repetitions" if answer.measured_in == "repetitions" else "trials"
+    busy, runs = answer.num_contended, "runs of the confirmation" if answer.measured_in == "repetitions" else "trials"
     if answer.num_measured > 1:
         said.append(f"other programs were busy in {busy or 'none'} of {answer.num_measured} {runs}")
     else:
@@ -188,7 +188,7 @@ def keep_sentence(report: Report) -> str:
     if winner is None or own is None or winner.text != own.text:
         return ""
     keep = "Unless you compile, keep" if compiled_sentence(report) else "Keep"
-    return f"{keep} running your {report.target} as you do: the bundle holds what was measured, and changes nothing."
+    return f"{keep} running your {report.target} as you do. The bundle has the measurements, and changes nothing."
 
 
 def confirm_command(report: Report) -> str:
@@ -266,7 +266,7 @@ def compiled_sentence(report: Report) -> str:
     allow = ",".join(dict.fromkeys([*report.settings.choices, *made, run.choice]))
     return (
         f"{sentence(run.words)} {brings} (1 run): run the same command with --allow {allow}, "
-        "in a study of its own, to look for the best of it."
+        "as a new study, to search for the best."
     )
 
 
@@ -275,7 +275,7 @@ def uncompiled_sentence(report: Report) -> str:
     run = report.compiled
     if run is None or not run.cause:
         return ""
-    return f"What compiling would bring is not known, as the run for it failed: {first_line(run.cause)}"
+    return f"The gain from compiling is unknown, because its run failed: {first_line(run.cause)}"
 
 
 def proof_sentence(report: Report) -> str:
@@ -285,4 +285,4 @@ def proof_sentence(report: Report) -> str:
         return ""
     if verdict.proof is not None:
         return verdict.proof.statement
-    return f"Not proven: its {ENGINES[winner.configuration.engine].computes} were not compared yet."
+    return f"Not checked yet: its {ENGINES[winner.configuration.engine].computes} were not compared."

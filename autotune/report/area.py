@@ -81,7 +81,7 @@ def _parts(step: StepMemory) -> Iterator[tuple[str, str, Sequence[int]]]:
     for number, (name, values) in enumerate(zip(step.block_names, step.blocks, strict=True)):
         yield f"block-{number % 2}", f"activations kept by {name}", values
     yield "outside", "activations kept outside of blocks", step.outside
-    yield "passing", "held while operators run", step.passing
+    yield "passing", "in use while operators run", step.passing
 
 
 def _outline(across: Sequence[float], low: Sequence[float], high: Sequence[float]) -> str:

@@ -63,7 +63,7 @@ def audit_rows(audit: Audit) -> Rows:
     if peaks is not None:
         highest = peaks.resident if peaks.allocated is None else peaks.allocated
         kind = "resident" if peaks.allocated is None else "allocated"
-        rows.append(("Measured peak", f"{format_bytes(highest)} {kind}, of all that the step holds" if highest else ""))
+        rows.append(("Measured peak", f"{format_bytes(highest)} {kind}, of all that the step keeps" if highest else ""))
     return tuple(row for row in rows if row[1])
 
 

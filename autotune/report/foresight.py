@@ -94,7 +94,7 @@ def as_simulated(facts: Facts, configuration: Configuration) -> Configuration:
     """Return the setting under the engine whose graphs there are; PredictionError where it holds other things there."""
     engine = facts.calibration.engine if facts.calibration else "aot"
     if configuration.engine not in ("eager", engine) or configuration.choices:
-        raise PredictionError(f"{configuration} holds other things than the script's graphs under engine {engine}")
+        raise PredictionError(f"{configuration} keeps other tensors than the script's graphs under engine {engine}")
     return dataclasses.replace(configuration, engine=engine)
 
 

@@ -13,7 +13,7 @@ from ..records.outcome import Died, Measured, TimedOut
 from ..records.printable import first_line
 from ..records.study import LIKELY, Fit, format_chance
 from ..records.units import format_bytes, format_duration
-from ..records.words import cut_names, joined, recomputed_words
+from ..records.words import cut_names, joined, recomputed_words, sentence
 from .record import DescribedScript, ModelPart, Report
 
 # What a step does up to each row of the memory matrix.
@@ -40,7 +40,7 @@ def model_sentences(report: Report) -> tuple[str, ...]:
     if report.outside:
         names = joined([f"{row.number} {row.name}" for row in report.outside])
         size = format_bytes(sum(row.saved_bytes for row in report.outside))
-        said.append(f"Not in it: {size} that {names} keep, as no graph holds them.")
+        said.append(f"Not included: {size} that {names} keep outside of graphs.")
     return tuple(said)
 
 
@@ -110,9 +110,9 @@ def fit_sentence(
         where = least.configuration.batch or f"the {target}'s own batch size"
         words = recomputed_words(least.configuration, clusters)
         return (
-            f"Nothing is likely to fit {limit}, but that is foreseen and not measured. Least should be needed at "
-            f"{where}{f' recomputing {words}' if words else without}: between {low} and {high}, and its chance "
-            f"to fit is {format_chance(least.chance)}."
+            f"Nothing is likely to fit {limit}, but that is predicted, not measured. {sentence(where)}"
+            f"{f' recomputing {words}' if words else without} should need the least: between {low} and {high}, with a "
+            f"chance of {format_chance(least.chance)} to fit."
         )
     largest = likely[-1].configuration
     words = recomputed_words(largest, clusters)

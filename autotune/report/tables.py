@@ -121,7 +121,7 @@ def moment_table(described: DescribedScript) -> Table:
     """Tabulate the resident set of a model phase by phase, from before its session is made."""
     moments = () if described.inference is None else described.inference.moments
     rows = tuple((one.phase, format_bytes(one.peak), format_bytes(one.resident)) for one in moments)
-    return Table(("Phase", "Peak", "Held at its end"), rows, frozenset({1, 2}))
+    return Table(("Phase", "Peak", "At its end"), rows, frozenset({1, 2}))
 
 
 def operator_table(described: DescribedScript) -> Table:
@@ -330,7 +330,7 @@ def outcome_text(point: Point, report: Report) -> str:
     words = ["fits" if point.fits else _over(point, report)]
     words += [winner_word(report)] if point.is_winner else []
     words += ["on the front"] if point.on_front else []
-    words += ["the allocator thrashed, so it cannot win"] if point.thrashed else []
+    words += ["the allocator had to free memory and retry, so it cannot win"] if point.thrashed else []
     words += ["the loss is NaN or infinite, so it cannot win"] if point.diverged else []
     return ", ".join([*words, *point.notes])
 

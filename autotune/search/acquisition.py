@@ -52,7 +52,7 @@ class Acquisition:
         self._leader_log_rate = 0.0
         self.best_merit, self._slowest, self._least_rate = model.own_log_rate, -math.inf, -math.inf
         if not feasible:
-            assert not aim.seeks_memory, "there is nothing to hold speeds against"
+            assert not aim.seeks_memory, "there is nothing to compare speeds with"
             return
         rates, peaks_bytes = model.figures_of(feasible)
         if reference is None:

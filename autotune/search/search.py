@@ -258,7 +258,7 @@ class Search:
                 "what is left takes longer than --trial-timeout",
             )
         if len(self._context.candidates) == 1:
-            return self.ended("Beside the script as it stands there is nothing to try.")
+            return self.ended("There is nothing to try but the unmodified script.")
         sizes = self.space.batch_sizes
         where = f", at batch sizes from {sizes[0]} to {sizes[-1]}," if len(sizes) > 1 else ""
         return self.ended(f"Every setting that could still fit {self._aim.limit_text()}{where} has been tried.")

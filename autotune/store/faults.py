@@ -74,7 +74,7 @@ def _of_sqlite(error: sqlite3.Error, location: Location) -> AutotuneError:
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return RunError(
             f"the database {location} stayed locked by another process: {error}",
-            hint=f"end what holds it (`fuser -v {file}` shows it), then run the same command again",
+            hint=f"end the program that locks it (`fuser -v {file}` shows it), then run the same command again",
         )
     if name.startswith("SQLITE_FULL") or (name.startswith("SQLITE_IOERR") and _is_full(location)):
         return RunError(f"no room left for the database {location}: {error}", hint=_RESUME)

@@ -64,7 +64,7 @@ def judge(
         raise InterruptionError(f"{stopped} was stopped", hint="the same command again starts it anew")
     detail = outcome.traceback if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)
     raise DiscoveryError(
-        f"the {target} could not be measured as it stands: {outcome.cause}",
+        f"the unmodified {target} could not be measured: {outcome.cause}",
         hint=f"{_hint(outcome, target)} Its whole output is in {directory}",
         detail=detail.rstrip(),
     )
@@ -193,7 +193,7 @@ def check_global_batch(spec: StudySpec, facts: Facts) -> None:
 def _hint(outcome: Outcome, target: Target) -> str:
     assert not isinstance(outcome, Measured)
     if isinstance(outcome, OutOfMemory) and target == "model":
-        return "Begin with a smaller batch or smaller sizes (--shape); where the weights do not fit, nothing will."
+        return "Begin with a smaller batch or smaller sizes (--shape)."
     if isinstance(outcome, OutOfMemory):
         return "Discovery needs one batch size that fits: pass the script a smaller one, larger ones are tried later."
     if isinstance(outcome, ScriptError) and "No module named 'torch'" in outcome.cause:

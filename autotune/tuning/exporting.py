@@ -68,7 +68,7 @@ class TakingHome:
         """Write a setting as a file's text; return None if interrupted.
 
         Raises:
-            ExportError: the setting cannot be said so, or the file failed or was not proven.
+            ExportError: the setting cannot be written so, or the file failed or was not proven.
             UsageError: nothing of this kind can be said of this script.
         """
         located = self._locate()
@@ -86,7 +86,7 @@ class TakingHome:
         if peak > self.limit_bytes:
             raise ExportError(
                 f"the file peaks at {format_bytes(peak)}, over the limit of {format_bytes(self.limit_bytes)}: in "
-                "eager mode more is held at once than in the engine's order",
+                "eager mode more memory is in use at once than in the engine's order",
                 hint="export a trial that needs less by its number with --trial; `autotune launch` runs the setting",
             )
         proof = self._prove(said, located)
@@ -115,8 +115,8 @@ class TakingHome:
         command = f"autotune export {study} --as {kind}{self._trial(configuration)}"
         output = "" if self.path == Path(self.exporter.file_name) else f" --output {shell_word(str(self.path))}"
         return ExportError(
-            f"{what} cannot be said so: {'; '.join(said.reasons)}",
-            hint=f"the nearest that can: {near}{f' ({plans})' if plans else ''}. It is measured, proven and written by "
+            f"{what} cannot be written so: {'; '.join(said.reasons)}",
+            hint=f"the nearest that can: {near}{f' ({plans})' if plans else ''}. To measure, check and write it: "
             f"`{command} --nearest{output}`",
         )
 

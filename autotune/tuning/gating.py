@@ -93,7 +93,7 @@ class Sitting:
         has_script = baseline is not None and baseline.script is not None
         if reference is None or (reference == "script" and not has_script):
             reason = (
-                f"Nothing to compare with: {changed}, and the baseline has no repetitions of the script as it stands."
+                f"Nothing to compare with: {changed}, and the baseline has no repetitions of the unmodified script."
             )
             return not_comparable(reason, "script", differs, here)
         beside = {"stored": None, "script": self.script, "other": self.other}[reference]

@@ -49,7 +49,7 @@ def prove(
                 raise
             return _prove(configuration, script_batch_size, start, max_error)
     except _FailedError as failed:
-        return Proof(configuration, "unknown", f"Not proven: {failed}")
+        return Proof(configuration, "unknown", f"Equivalence unknown: {failed}")
     except _InterruptedError:
         return None
 
@@ -106,7 +106,7 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
             bare = run("the engine without plans, as exported", "proof-exported-engine", engine, as_exported=True)
         except (_FailedError, _InterruptedError) as error:
             why = f"{error}" if isinstance(error, _FailedError) else "`autotune verify` does so"
-            return replace(proof, statement=f"{proof.statement} As exported it was not compared: {why}.")
+            return replace(proof, statement=f"{proof.statement} The exported code was not compared: {why}.")
         return _with_exported(proof, _differences(bare, -1))
 
     try:
@@ -125,7 +125,9 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
             repeated = run("the engine without plans", "proof-engine-again", engine)
             itself = _differences(repeated, 2)
             if not _same(itself):
-                statement = f"Not proven: two runs of the engine without plans differ themselves: {_told(itself)}."
+                statement = (
+                    f"Equivalence unknown: two runs of the engine without plans differ themselves: {_told(itself)}."
+                )
                 return replace(proof, answer="unknown", statement=statement)
             if proof.is_compiled and properties.keeps_casts and _only_within(proof.to_engine, _ROUNDING):
                 nudged = run("the engine without plans, nudged", "proof-engine-nudged", engine, is_nudged=True)
@@ -192,13 +194,13 @@ def _conclude(
     elif not difference_of(to_script, key).compared:
         doubt = f"no {key[:-1]} was seen"
     if doubt:
-        return replace(proof, answer="unknown", statement=f"Not proven: {doubt}.")
+        return replace(proof, answer="unknown", statement=f"Equivalence unknown: {doubt}.")
     where = f"the first {proof.steps} steps" + ("" if batch_size is None else f" at batch {batch_size}")
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
     sentences = [_sentence(proof, where, bound)]
     if proof.sampled_one_in != 1 and not (proof.equal_to_script and proof.equal_to_engine is not False):
-        sentences.append(f"All bits were compared; the sizes are those of one value in {proof.sampled_one_in}.")
+        sentences.append(f"All bits were compared; differences were sized on one value in {proof.sampled_one_in}.")
     if key != "outputs":
         sentences.append(_about_random(proof, itself))
     return replace(proof, statement=" ".join(sentences))
@@ -206,7 +208,7 @@ def _conclude(
 
 def _with_exported(proof: Proof, exported: Differences) -> Proof:
     """Add to the proof of code that keeps casts how far plans move the exported code, which keeps none."""
-    code = "as exported, in code that rounds as it is fused,"
+    code = "as exported, with rounding that depends on fusion,"
     if _same(exported):
         says = f"Also {code} they have the same bits as without plans."
     elif _only_within(exported, _AS_FUSED):
@@ -225,24 +227,24 @@ def _sentence(proof: Proof, where: str, bound: float) -> str:
     start = f"In {where}, with the same seeds{casts}, losses, gradients and buffers"
     if proof.answer == "close":
         return (
-            f"{start} are those of the same engine without plans but for rounding, as it fuses operators in another "
-            f"way: {_told(proof.to_engine)}. {_about_compiled(proof)}"
+            f"{start} equal those of the same engine without plans up to rounding, because operators are fused "
+            f"differently: {_told(proof.to_engine)}. {_about_compiled(proof)}"
         )
     if proof.equal_to_engine is None:
         return f"{start} have the same bits as in the unmodified script."
     if not proof.equal_to_engine:
-        return f"{start} are not those of the same engine without plans: {_told(proof.to_engine)}."
+        return f"{start} differ from those of the same engine without plans: {_told(proof.to_engine)}."
     if proof.answer == "inexact":
         own = _told(proof.to_script)
-        return f"{start} are those of the engine without plans, but counters are not the script's: {own}."
+        return f"{start} equal those of the engine without plans, but counters differ from the script's: {own}."
     if proof.equal_to_script:
         return f"{start} have the same bits as without plans and as in the unmodified script."
-    why = " (code that is generated rounds differently, and draws other masks for dropout)" if proof.is_compiled else ""
+    why = " (generated code rounds differently, and draws other dropout masks)" if proof.is_compiled else ""
     choices = " ".join(proof.configuration.choices)
     itself = f"With {choices} the engine" if choices else "The engine itself"
     return (
-        f"{start} have the same bits as without plans. {itself} differs from the unmodified script, with "
-        f"plans and without alike{why}: {_told(proof.to_script)}."
+        f"{start} have the same bits as without plans. {itself} differs from the unmodified script, with and "
+        f"without plans{why}: {_told(proof.to_script)}."
     )
 
 
@@ -255,9 +257,9 @@ def _of_outputs(proof: Proof, where: str, bound: float) -> str:
     if converted:
         allowed = f"--max-error {format_share(bound)}"
         limit = f"which {allowed} allows" if proof.answer == "close" else f"by more than {allowed}"
-        why = f"as {converted} computes otherwise, {limit}"
+        why = f"because of {converted}, {limit}"
         return f"{start} differ from the model's own, {why}: {_told(proof.to_script)}."
-    rounding = "but for rounding, as other kernels run" if proof.answer == "close" else "and by more than rounding"
+    rounding = "by rounding, because other kernels run" if proof.answer == "close" else "by more than rounding"
     return f"{start} differ from those with ONNX Runtime's defaults {rounding}: {_told(proof.to_script)}."
 
 
@@ -266,18 +268,19 @@ def _about_compiled(proof: Proof) -> str:
         return "The unmodified script computes the same bits."
     choices = "".join(f"{choice} and " for choice in proof.configuration.choices)
     return (
-        f"From the unmodified script they differ too, by {choices}code that is generated, which rounds differently and "
-        f"may draw other random numbers: with plans {_told(proof.to_script)}, without {_told(proof.engine_to_script)}."
+        f"They also differ from the unmodified script, because of {choices}generated code, which rounds differently "
+        f"and may draw other random numbers: with plans {_told(proof.to_script)}, "
+        f"without {_told(proof.engine_to_script)}."
     )
 
 
 def _about_random(proof: Proof, itself: Differences) -> str:
     if difference_of(itself, "random").differing:
-        return "Two runs of the script leave its random generators in different states, so those tell nothing."
+        return "Two runs of the script leave its random generators in different states, so these were not compared."
     if proof.random_equal:
-        return "The random generators are in the script's state after each step."
+        return "After each step the random generators are in the script's state."
     name = difference_of(proof.to_script, "random").name
-    return f"The random generators ({name}) are not in the script's state after each step."
+    return f"The random generators ({name}) are not always in the script's state after a step."
 
 
 def _differences(run: RunResult, reference: int) -> Differences:

@@ -57,7 +57,7 @@ def idle_memory(record: StudyRecord, aim: Aim) -> str:
     if retried:
         seen.append(f"had to free memory and try again in {counted(retried, 'measurement')}")
     if idle_bytes:
-        seen.append(f"held up to {format_bytes(idle_bytes)} that no tensor used")
+        seen.append(f"kept up to {format_bytes(idle_bytes)} that no tensor used")
     return " and ".join(seen)
 
 

@@ -64,7 +64,7 @@ class AppliedConfiguration:
         wanted = self._process.request.batch_size
         if wanted is None or observed is None or observed == wanted:
             return None
-        cause = f"batch size {wanted} was asked for, but the batches of the training steps hold {observed} samples"
+        cause = f"batch size {wanted} was asked for, but the batches of the training steps have {observed} samples"
         return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
 
     def accumulation_problem(self, micro_batches: float) -> Fallback | None:

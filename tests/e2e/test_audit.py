@@ -139,7 +139,7 @@ def test_a_script_that_fails_says_so(tmp_path: Path) -> None:
     shown = run_inside("audit", SCRIPTS / OWN, folder=tmp_path)
 
     assert shown.status == 1
-    assert "autotune: the script could not be measured as it stands: IndexError" in shown.errors
+    assert "autotune: the unmodified script could not be measured: IndexError" in shown.errors
 
 
 @pytest.mark.slow

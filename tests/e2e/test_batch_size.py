@@ -129,7 +129,7 @@ def test_the_arguments_carry_the_size(script: str, arguments: tuple[str, ...], t
 
 
 def test_a_size_in_the_arguments_needs_the_scripts_own() -> None:
-    with pytest.raises(UsageError, match="not which size is the script's own"):
+    with pytest.raises(UsageError, match="not the script's own size"):
         discovery_request(StudySpec("/train.py", ("--batch-size={batch_size}",)))
 
 

@@ -134,7 +134,7 @@ FAILURES = {
     ),
     "the loss is not a number": Failure(
         train_to_infinity,
-        "The loss of your script as it stands is NaN or infinite",
+        "The loss of your unchanged script is NaN or infinite",
         "lower its learning rate or look at its data before you train",
         status=0,
     ),

@@ -58,7 +58,7 @@ def test_an_edit_that_slows_the_script_down_and_leaks_turns_it_red(tmp_path: Pat
     assert gauges["speed"].change < 0.5
     assert gauges["memory"].change > 1.05
     assert " slower" in gate.sentences[0]
-    assert gate.sentences[0].endswith("beside the other version of the script.")
+    assert gate.sentences[0].endswith("against the other version of the script.")
     assert '<failure message="Regression: ' in (tmp_path / "junit.xml").read_text()
 
 
@@ -127,7 +127,7 @@ def test_a_bundle_without_figures_names_the_ways_out(tmp_path: Path, make_bundle
     found = run_inside("gate", make_bundle(SCRIPT, SETTING), SCRIPT, folder=tmp_path)
 
     assert found.status == 2
-    assert "does not say what its setting came to" in found.errors
+    assert "has no figures of its setting" in found.errors
     assert "--against PATH" in found.errors
 
 
@@ -152,7 +152,7 @@ def test_a_share_that_repetitions_cannot_tell_is_refused_before_anything_runs(
     found = run_inside("gate", make_bundle(SCRIPT, SETTING), SCRIPT, "--max-slowdown", "0%", folder=tmp_path)
 
     assert found.status == 2
-    assert "--max-slowdown: repetitions tell no loss below 0.5 % from none" in found.errors
+    assert "--max-slowdown: repetitions cannot show a loss below 0.5 % from none" in found.errors
 
 
 def test_a_baseline_of_few_repetitions_is_refused_before_anything_runs(tmp_path: Path, make_bundle: MakeBundle) -> None:

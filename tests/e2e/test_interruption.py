@@ -130,7 +130,7 @@ def test_ctrl_c_starts_nothing_new_exports_what_is_known_and_the_study_goes_on_l
 
     assert resumed.status == 0, resumed.errors
     assert "trials are done already" in resumed.errors
-    assert "runs your script for real" not in resumed.errors, "said once, at the first run"
+    assert "really runs your script" not in resumed.errors, "said once, at the first run"
     after = stored(tmp_path)
     assert measured(before).items() < measured(after).items()
     keys = [trial.configuration.key for trial in after.trials if trial.outcome is not None]

@@ -111,7 +111,7 @@ def test_the_screen_shows_what_is_found_and_what_to_do(study: Study) -> None:
         "Baseline",
         "optimizer state",
         "samples/s",
-        "Finalists",
+        "Confirmation",
         "Your script ",
         "Files",
         f"autotune launch autotune-{study.name}",

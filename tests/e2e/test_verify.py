@@ -103,7 +103,9 @@ def test_a_script_that_no_seed_repeats_is_no_pass(tmp_path: Path, make_bundle: M
     verified = run_inside("verify", bundle, script, folder=tmp_path)
 
     assert verified.status == 1
-    assert verified.output.startswith(b"Not proven: two runs of the script itself differ, with the same seeds: ")
+    assert verified.output.startswith(
+        b"Equivalence unknown: two runs of the script itself differ, with the same seeds: "
+    )
 
 
 @pytest.mark.slow
@@ -130,7 +132,9 @@ def test_plans_that_the_script_does_not_have_are_no_pass(tmp_path: Path, make_bu
     verified = run_inside("verify", bundle, SCRIPTS / "loader_loop.py", folder=tmp_path)
 
     assert verified.status == 1
-    assert verified.output.startswith(b"Not proven: this setting failed in the runs for it: the script has no cluster")
+    assert verified.output.startswith(
+        b"Equivalence unknown: this setting failed in the runs for it: the script has no cluster"
+    )
 
 
 @pytest.mark.slow

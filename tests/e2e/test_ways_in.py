@@ -88,7 +88,7 @@ def test_what_a_rank_fails_of_before_it_trains_is_told_and_not_that_one_has_fail
     command = ("torchrun", "--standalone", "--nproc-per-node", "2", "early.py")
     done = run_autotune("discover", "--", *command, folder=folder)
     assert done.status == 1
-    assert "autotune: the script could not be measured as it stands: LookupError: no data" in done.errors
+    assert "autotune: the unmodified script could not be measured: LookupError: no data" in done.errors
     assert "in prepare" in done.errors
     assert "ChildFailedError" not in done.errors
 

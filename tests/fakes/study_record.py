@@ -240,7 +240,7 @@ def proof() -> Proof:
         configuration=WINNER,
         answer="exact",
         statement="In the first 3 steps at batch 48, with the same seeds, losses, gradients and buffers have the same "
-        "bits as without plans. The engine itself differs from the unmodified script, with plans and without alike: "
+        "bits as without plans. The engine itself differs from the unmodified script, with and without plans: "
         "gradients by up to 8.1e-04 of the largest (head.weight, step 1). The random generators are in the "
         "script's state after each step.",
         steps=3,

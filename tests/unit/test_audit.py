@@ -210,7 +210,7 @@ def test_an_audit_is_one_short_run_of_the_script_as_it_stands(tmp_path):
 
 def test_a_script_that_fails_is_told_with_its_cause(tmp_path):
     failed = ScriptError("ValueError: no", advice="Mend it.", traceback="Traceback: no")
-    with pytest.raises(DiscoveryError, match="could not be measured as it stands: ValueError: no"):
+    with pytest.raises(DiscoveryError, match="could not be measured: ValueError: no"):
         run_of(tmp_path, RunResult((failed,), None, None, tmp_path))
     cut_short = RunResult((measured(400.0, 16, GIB),), None, None, tmp_path, reason="the script ended")
     with pytest.raises(DiscoveryError, match="was measured, but not audited: the script ended"):

@@ -312,8 +312,8 @@ def test_a_folder_without_studies_says_how_to_make_one(autotune, tmp_path, monke
         (["--storage", "oracle://x/y"], "unknown kind of database 'oracle'", "postgresql://"),
         (["--storage", "/no/such/folder/x.db"], "no folder /no/such/folder", "mkdir -p"),
         (["--storage", "."], "is a folder, not a database", "study.db"),
-        (["--", "--batch-size={batch_size}"], "not which size is the script's own", "{batch_size:32}"),
-        (["--", "--accumulate={accumulation}"], "not which number is the script's own", "{accumulation:4}"),
+        (["--", "--batch-size={batch_size}"], "not the script's own size", "{batch_size:32}"),
+        (["--", "--accumulate={accumulation}"], "not the script's own number", "{accumulation:4}"),
     ],
 )
 def test_a_wrong_value_is_a_usage_error_that_names_the_option_and_the_next_step(
@@ -473,7 +473,7 @@ def test_a_folder_that_a_bundle_may_not_replace_is_said_before_the_search(autotu
     (tmp_path / "thesis.tex").touch()
     code, _, errors = autotune("resume", "formula", "--output", tmp_path, *in_finished)
     assert code == 1
-    assert "holds 'thesis.tex'" in errors
+    assert "contains 'thesis.tex'" in errors
     assert "Study formula" not in errors
 
 

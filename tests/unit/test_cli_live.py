@@ -57,7 +57,7 @@ def test_what_an_interruption_does_stands_in_place_of_the_time_left():
         ({"forecast_ends_at_s": 930.0, "stage": "Proof"}, "1m40s left"),
         ({"ends_at_s": 900.2}, "finishing what runs"),
         (
-            {"stage": "Finalists", "repetitions_began_s": 800.0, "repetitions_done": 10, "most_repetitions": 14},
+            {"stage": "Confirmation", "repetitions_began_s": 800.0, "repetitions_done": 10, "most_repetitions": 14},
             "40s left",
         ),
     ],
@@ -179,7 +179,7 @@ def test_a_file_that_cannot_encode_more_gets_plain_characters():
     terminal.encoding = "ascii"
     for display in a_study(Console(file=terminal, width=100, height=40, _environ=XTERM)):
         display._status.refresh()
-        assert "Finalists, best 399.3 samples/s" in terminal.lines()[-1]
+        assert "Confirmation, best 399.3 samples/s" in terminal.lines()[-1]
     assert terminal.written.isascii()
 
 

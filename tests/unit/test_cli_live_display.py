@@ -38,9 +38,9 @@ def display():
 
 def test_the_first_run_says_once_that_the_script_runs_for_real(display):
     display.discovering()
-    assert display.written().count("runs your script for real") == 1
-    assert "`finally:` blocks included" in display.written()
-    assert "after each run files are as they were (--leave-files" in display.written()
+    assert display.written().count("really runs your script") == 1
+    assert "`finally:` blocks" in display.written()
+    assert "autotune then undoes its changes to files (--leave-files" in display.written()
 
 
 def test_a_limit_above_what_there_is_is_pointed_out(display):
@@ -112,10 +112,10 @@ def test_the_baseline_is_no_setting_among_the_finalists(display):
     display.discovered(study_record().facts, measured(400.0, 16, LIMIT_BYTES // 2), LIMIT_BYTES)
     display.repeating((own, other), 28)
     display.repeating((other,), 2)
-    said = [line for line in display.written().splitlines() if line.startswith("Finalists: ")]
+    said = [line for line in display.written().splitlines() if line.startswith("Confirmation: ")]
     assert said == [
-        "Finalists: 1 setting beside your script, measured again in turns, at most 28 runs",
-        "Finalists: 1 setting, measured again in turns, at most 2 runs",
+        "Confirmation: 1 setting and your script, measured again in turns, at most 28 runs",
+        "Confirmation: 1 setting, measured again in turns, at most 2 runs",
     ]
 
 
@@ -142,7 +142,7 @@ def test_a_search_is_told_in_batch_sizes_and_kinds(display):
     sizes, kinds = len(SPACE.batch_sizes), len(SPACE.counts)
     assert several.startswith(f"Searching {sizes} batch sizes (16 to 64) and {kinds} kinds of plans: at most 60 trials")
     assert one.startswith(f"Searching {kinds} kinds of plans and bf16 at batch size 16: at most 60 trials")
-    assert none == "There is nothing to search: there are no plans to try, and the batch size stays as it is."
+    assert none == "There is nothing to search: the script has no plans, and its batch size cannot change."
     assert other.startswith("Searching nothing but the script at batch size 32: at most 60 trials")
 
 
@@ -163,7 +163,7 @@ def test_a_resumed_search_says_what_is_done_already_and_goes_on_where_a_repetiti
     shown.searching(SPACE)
     shown.searching_again()
     assert f"{len(record.trials)} trials are done already, the best 18" in file.getvalue()
-    assert "Search goes on, as a repetition ruled a finalist out" in file.getvalue()
+    assert "Search goes on, because a repetition ruled a finalist out" in file.getvalue()
 
 
 def test_a_loss_that_is_no_number_is_flagged_in_its_trials_line(display):
@@ -178,7 +178,7 @@ def test_a_repetition_that_failed_says_of_what(display):
 
 def test_time_that_is_too_short_for_repetitions_is_told_with_what_they_take(display):
     display.no_time(150.4)
-    assert "repetitions and proof take about 2m30s." in display.written()
+    assert "repetitions and equivalence check take about 2m30s." in display.written()
 
 
 def test_a_proof_is_told_at_once_only_where_it_does_not_hold(display):
@@ -191,7 +191,7 @@ def test_a_proof_is_told_at_once_only_where_it_does_not_hold(display):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"leaves_files": True}, "files are left as it changes them (--leave-files)."),
+        ({"leaves_files": True}, "its changes to files stay (--leave-files)."),
         ({"working_directory": "/x/.autotune/scratch"}, "in /x/.autotune/scratch."),
     ],
 )
@@ -199,7 +199,7 @@ def test_the_first_run_says_what_becomes_of_files(changes, said):
     file = io.StringIO()
     spec = replace(StudySpec(script="/x/train.py"), **changes)
     Display(Console(file=file, width=200), spec, Interruption()).discovering()
-    assert f"blocks included; {said}\n" in file.getvalue()
+    assert f"including its `finally:` blocks; {said}\n" in file.getvalue()
 
 
 def test_the_moving_line_says_how_long_discovery_takes_and_when_it_stops(display):
@@ -218,4 +218,4 @@ def test_a_baseline_that_failed_has_no_figures_to_print(display):
 @pytest.mark.parametrize("reason", ["the study was stopped", "It failed."])
 def test_why_it_is_not_known_what_compiling_would_bring_is_one_sentence(display, reason):
     display.compiled(Configuration("inductor"), None, reason=reason)
-    assert f"What compiling would bring is not known: {reason.rstrip('.')}.\n" in display.written()
+    assert f"The gain from compiling is unknown: {reason.rstrip('.')}.\n" in display.written()

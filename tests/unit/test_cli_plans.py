@@ -144,11 +144,11 @@ def test_what_is_tried_first_and_what_is_left_out_is_said(said):
     tried, unknown = (Plan("gelu+", 1, -1), Plan("add+", 2, 3)), Plan("BiasGelu+", 1, -1)
     text = said(Given(sets=(tried,), unknown=(unknown,), passed_over=(tried[:1],)))
     assert "Tried first, as given:\n  gelu+:1:-1 add+:2:3\n" in text
-    assert "Left out, since engine aot finds no such cluster in this script: BiasGelu+:1:-1\n" in text
-    assert "1 more of them " in text
+    assert "Left out, because engine aot finds no such cluster in this script: BiasGelu+:1:-1\n" in text
+    assert "1 more of these plans " in text
 
 
 def test_a_log_of_another_engine_is_said_to_bring_nothing(said):
     text = said(Given(unknown=(Plan("BiasGelu+", 1, -1),)))
     assert "None of the plans given can be tried first." in text
-    assert "the operators in its engine's own graph" in text
+    assert "the operators in their engine's graph" in text

@@ -93,10 +93,10 @@ def edit_bundle(**changes):
             "--update-baseline takes repetitions",
             "leave one of the two out",
         ),
-        (["--max-slowdown", "0.1%"], "--max-slowdown: repetitions tell no loss below", "--max-slowdown 0.5%\n"),
+        (["--max-slowdown", "0.1%"], "--max-slowdown: repetitions cannot show a loss below", "--max-slowdown 0.5%\n"),
         (
             ["--max-memory-growth", "0.1%"],
-            "--max-memory-growth: repetitions tell no loss",
+            "--max-memory-growth: repetitions cannot show a loss",
             "--max-memory-growth 0.5%\n",
         ),
         (["--junit", "no/such/j.xml"], "there is no folder for 'no/such/j.xml'", "mkdir -p no/such"),
@@ -128,7 +128,7 @@ def test_a_bundle_without_figures_asks_for_another_version_of_the_script(gate):
     edit_bundle(reading=None, script_reading=None)
     code, _, errors = gate(PASSED)
     assert code == 2
-    assert "does not say what its setting came to" in errors
+    assert "has no figures of its setting" in errors
     assert gate(PASSED, "--against", "before.py")[0] == 0
 
 
@@ -168,7 +168,7 @@ def test_by_graphs_alone_only_what_is_described_is_told(gate):
     [
         (replace(PASSED, answer="regression"), [], 3, "the same command with --against PATH"),
         (replace(PASSED, answer="regression"), ["--against", "before.py"], 3, ""),
-        (replace(PASSED, answer="not_comparable"), [], 4, "A quieter machine may tell"),
+        (replace(PASSED, answer="not_comparable"), [], 4, "Try a quieter machine"),
         (
             replace(PASSED, answer="not_comparable", repetitions=0, differs=("torch 2.12 -> 2.13",)),
             [],
@@ -384,7 +384,7 @@ def test_where_another_process_measures_the_finalists_there_is_no_answer_yet(aut
     tuned(monkeypatch, wins=False)
     code, output, _ = autotune("run", "train.py", "--study", "s")
     assert code == 0
-    assert "Another process measures the finalists; its answer: autotune show s" in output
+    assert "Another process measures the finalists. Its answer: autotune show s" in output
     assert not (here / "autotune-s").exists()
 
 

@@ -134,7 +134,7 @@ def test_an_option_that_another_command_has_means_the_same_there(here, command):
 
 @pytest.mark.parametrize("command", ["run", "discover", "fit"])
 def test_a_batch_size_that_no_argument_takes_is_refused(here, command):
-    with pytest.raises(UsageError, match="its arguments do not hold that") as refused:
+    with pytest.raises(UsageError, match="its arguments do not contain that") as refused:
         spec_from(command, "--batch-size=16", "--", "--layers", "2")
     assert "-- --batch {batch_size}" in refused.value.hint
 

@@ -99,7 +99,7 @@ def test_the_summary_says_after_the_figures_what_was_proven_of_the_winner():
     written = summary_of(record)
     assert written.index("Winner ") < written.index("In the first 3 steps at batch 48, with the same seeds")
     unproven = summary_of(replace(record, verdict=replace(record.verdict, proofs=())))
-    assert "Not proven: its gradients were not compared yet." in unproven
+    assert "Not checked yet: its gradients were not compared." in unproven
     assert "roven" not in summary_of(baseline_best())
 
 
@@ -121,10 +121,10 @@ def test_the_summary_says_what_compiling_would_bring_and_how_to_have_it():
     record = compiled(measured(262.0, 48, 20 << 30))
     assert (
         "Recomputing 4 of 12 Blocks at batch 48 compiled by Inductor gave about 1.4x as many samples per second as the "
-        "answer (1 run): run the same command with --allow compile, in a study of its own, to look for the best of it."
+        "answer (1 run): run the same command with --allow compile, as a new study, to search for the best."
     ) in " ".join(summary_of(record).split())
     spec = replace(record.spec, choices=("bf16",))
-    assert "with --allow bf16,compile, in a study" in " ".join(summary_of(replace(record, spec=spec)).split())
+    assert "with --allow bf16,compile, as a new study" in " ".join(summary_of(replace(record, spec=spec)).split())
     memory = replace(record, spec=replace(record.spec, objective=Objective("memory")))
     less = compiled(measured(190.0, 48, 11 << 30), spec=memory.spec)
     assert "needed about 0.5x the answer's memory (1 run)" in " ".join(summary_of(less).split())
@@ -228,24 +228,22 @@ def test_a_winner_of_memory_is_told_with_the_bound_on_its_peak():
     won = replace(won, peak_ratio=0.8, peak_ratio_low=0.78, peak_ratio_high=0.82, found_fast="win")
     memory = replace(record, spec=replace(record.spec, objective=Objective("memory")))
     written = summary_of(replace(memory, verdict=replace(record.verdict, comparisons=(won,))))
-    assert (
-        "At most 0.820x the memory of your script, and at least 1.166x as fast, by 3 repetitions in turns." in written
-    )
+    assert "At most 0.820x the memory of your script, and at least 1.166x as fast, in 3 repetitions." in written
 
 
 def test_the_summary_says_a_reason_once():
     record = study_record()
     written = summary_of(record)
     assert written.count("1.18x the samples per second") == written.count("as fast as your script") == 1
-    assert "At least 1.166x as fast as your script, by 3 repetitions in turns." in written
+    assert "At least 1.166x as fast as your script, in 3 repetitions." in written
     assert "Finalist " not in written, "all of a single one is said already"
     twice = replace(record.verdict, comparisons=record.verdict.comparisons * 2)
     assert "Finalist " in summary_of(replace(record, verdict=twice))
     unsure = summary_of(replace(record, verdict=replace(record.verdict, kind_of_answer="undecided")))
     assert unsure.count("not confirmed") == 1
-    assert "It is 1.166x to 1.195x as fast as your script by 3 repetitions in turns, which do not tell yet." in unsure
+    assert "It is 1.166x to 1.195x as fast as your script in 3 repetitions." in unsure
     doubted = replace(record.verdict, remarks=(Remark("machine_busy", "The machine was busy."),))
-    assert "in turns. The machine was busy." in summary_of(replace(record, verdict=doubted))
+    assert "3 repetitions. The machine was busy." in summary_of(replace(record, verdict=doubted))
 
 
 def test_sentences_of_a_log_are_not_broken():

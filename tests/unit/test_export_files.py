@@ -197,12 +197,16 @@ def test_the_readme_says_that_gradients_were_compared_only_where_they_were():
     assert "What was checked" in text
     assert "side by side" not in text
     for answer in ("unknown", None):
-        proofs = () if answer is None else (dataclasses.replace(proof(), answer=answer, statement="Not proven: why."),)
+        proofs = (
+            ()
+            if answer is None
+            else (dataclasses.replace(proof(), answer=answer, statement="Equivalence unknown: why."),)
+        )
         unproven = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, proofs=proofs))
         text = " ".join(render_readme(build_stack(unproven, WINNER), "bundle", FILES).split())
         assert "What was checked" not in text
         assert "gradients, side by side with those of the script as it is." in text
-        assert ("Not proven: why." in text) is (answer is not None)
+        assert ("Equivalence unknown: why." in text) is (answer is not None)
 
 
 # The stack

@@ -452,7 +452,7 @@ def test_what_was_written_after_a_run_had_died_is_somebody_elses(place: Path, mo
     assert Path(changes.newer[str(place / "a")]).read_text() == "a, as it was\n"
     assert (place / "b").read_text() == "b, as it was\n"
     assert changes.others == [str(place / "made/weights"), str(place / "n")]
-    assert "a was written by somebody else, and stays" in " ".join(changes.sentences(place))
+    assert "a was changed by another program, and stays" in " ".join(changes.sentences(place))
 
 
 @pytest.mark.process

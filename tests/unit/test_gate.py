@@ -95,7 +95,7 @@ def test_a_single_measurement_of_before_is_enough_to_compare_with():
 def test_what_is_as_it_was_passes():
     gate = gate_of(stored(399.0, 401.0, 400.5, 402.0))
     assert gate.answer == "pass"
-    assert gate.sentences[0] == "No regression as measured before."
+    assert gate.sentences[0] == "No regression against the stored figures."
     assert gate.sentences[1].startswith("Speed 400.6 samples/s, 400.2 samples/s before; 1.001x, 0.9")
     assert gate.sentences[2].startswith("Peak 900 MiB, 900 MiB before; 1.000x, 0.9")
     assert gate.sentences[3] == "Measured in 4 repetitions."
@@ -105,14 +105,14 @@ def test_what_is_as_it_was_passes():
 def test_a_slowdown_is_a_regression_and_what_has_changed_is_told():
     gate = gate_of(stored(360.0, 362.0, 358.0), differs=("torch 2.13.0 -> 2.14.0", "the script"))
     assert gate.answer == "regression"
-    assert gate.sentences[0] == "Regression: 11.2 % slower, as measured before."
+    assert gate.sentences[0] == "Regression: 11.2 % slower, against the stored figures."
     assert gate.sentences[-1] == "Since the baseline was taken, torch 2.13.0 -> 2.14.0 and the script changed."
 
 
 def test_growth_is_a_regression_too():
     gate = gate_of(stored(400.0, 401.0, 399.0, peak_mib=945))
     assert gate.answer == "regression"
-    assert gate.sentences[0] == "Regression: 4.97 % more memory, as measured before."
+    assert gate.sentences[0] == "Regression: 4.97 % more memory, against the stored figures."
 
 
 def test_less_than_is_allowed_passes_though_it_is_shown():
@@ -124,39 +124,39 @@ def test_a_gain_that_was_seen_side_by_side_is_an_improvement():
     pairs = [GateRepetition(came_to(rate, 800), came_to(rate / 1.1)) for rate in (440.0, 441.0, 439.0)]
     gate = gate_of(pairs, "other")
     assert gate.answer == "improvement"
-    beside = "beside the other version of the script"
+    beside = "against the other version of the script"
     assert gate.sentences[0] == f"Improvement: 10 % more samples per second and 11.1 % less memory, {beside}."
 
 
 def test_a_gain_over_another_day_is_none_of_speed_as_the_machine_may_have_become_faster():
     gate = gate_of(stored(440.0, 441.0, 439.0))
     assert gate.answer == "pass"
-    doubt = "9.93 % more samples per second than before: the script may have become faster, or only the machine."
+    doubt = "9.93 % more samples per second than before: either the script or the machine has become faster."
     assert doubt in gate.sentences
     both = gate_of(stored(440.0, 441.0, 439.0, peak_mib=800))
     assert both.answer == "improvement"
-    assert both.sentences[0] == "Improvement: 11.1 % less memory, as measured before."
+    assert both.sentences[0] == "Improvement: 11.1 % less memory, against the stored figures."
     assert doubt in both.sentences
 
 
 def test_too_much_noise_tells_nothing_and_less_passes():
     noisy = gate_of(stored(300.0, 460.0, 330.0))
     assert noisy.answer == "not_comparable"
-    assert noisy.sentences[0] == "Not told: speed varies too much to tell."
+    assert noisy.sentences[0] == "No answer: speed varies too much."
     less = gate_of(stored(380.0, 430.0, 400.0))
     assert less.answer == "pass", "the middle of what is open is within"
-    assert less.sentences[0] == "No regression of speed was found, and none is ruled out."
-    assert "That speed is within what is allowed was not shown" in less.reason
+    assert less.sentences[0] == "No regression of speed was found, but none is ruled out."
+    assert "For speed, the mean is within the allowance, but the confidence" in less.reason
     smaller = gate_of(stored(380.0, 430.0, 400.0, peak_mib=800))
     assert smaller.answer == "improvement"
-    assert "That speed is within what is allowed was not shown" in smaller.reason
+    assert "For speed, the mean is within the allowance, but the confidence" in smaller.reason
 
 
 def test_what_could_be_far_worse_than_is_allowed_is_no_pass_though_the_middle_is_within():
     """Noise of a third leaves open whether it is as fast as before, or half as fast."""
     wild = gate_of(stored(290.0, 530.0, 400.0, 300.0, 520.0))
     assert wild.answer == "not_comparable"
-    assert wild.sentences[0] == "Not told: speed varies too much to tell."
+    assert wild.sentences[0] == "No answer: speed varies too much."
     speed = next(gauge for gauge in wild.gauges if gauge.name == "speed")
     assert (speed.found, speed.change > 0.95) == ("open", True), "the middle is within what is allowed"
 
@@ -166,13 +166,14 @@ def test_a_sitting_that_left_something_open_is_no_baseline():
     gauges = tuple(dataclasses.replace(one, found="open") if one.name == "speed" else one for one in gate.gauges)
     left_open = dataclasses.replace(gate, answer="pass", gauges=gauges)
     assert (
-        why_no_baseline(left_open) == "these repetitions leave speed open; more of them, or a quieter machine, may tell"
+        why_no_baseline(left_open)
+        == "these repetitions do not decide about speed; use more of them, or a quieter machine"
     )
 
 
 def test_two_repetitions_are_no_answer():
     gate = gate_of(stored(400.0, 401.0))
-    assert (gate.answer, gate.sentences[0]) == ("not_comparable", "Not told: fewer than 3 repetitions tell nothing.")
+    assert (gate.answer, gate.sentences[0]) == ("not_comparable", "No answer: 3 repetitions are needed at least.")
     assert gate.sentences[1] == "Speed 400.5 samples/s, 400.2 samples/s before; 5 % slower is allowed."
 
 
@@ -183,14 +184,14 @@ def test_on_a_busy_machine_what_was_measured_before_is_no_measure():
     slow = [GateRepetition(busy(came_to(rate))) for rate in (250.0, 251.0, 249.0)]
     gate = gate_of(slow)
     assert gate.answer == "not_comparable"
-    assert "other programs kept the machine busy" in gate.sentences[0]
+    assert "other programs used the machine" in gate.sentences[0]
     on_cpu = dataclasses.replace(ENVIRONMENT, device_kind="cpu")
     repetitions = [GateRepetition(busy(came_to(rate, 1000))) for rate in (250.0, 251.0, 249.0)]
     larger = gate_of(repetitions, environment=on_cpu)
     assert gate_of(repetitions).answer == "not_comparable", "others may hold memory of a GPU"
-    assert larger.sentences[0] == "Regression: 11.1 % more memory, as measured before."
+    assert larger.sentences[0] == "Regression: 11.1 % more memory, against the stored figures."
     assert {gauge.name: gauge.found for gauge in larger.gauges} == {"speed": "open", "memory": "worse"}
-    assert "Speeds are not compared: other programs" in larger.reason
+    assert "Speeds were not compared: other programs" in larger.reason
     beside = [
         GateRepetition(one.setting, busy(came_to(rate / 2, 600)))
         for one, rate in zip(slow, (250, 251, 249), strict=True)
@@ -214,7 +215,7 @@ def test_beside_another_version_no_baseline_is_needed():
     gauges = weigh(repetitions, None, "other", Allowed(), most_repetitions=20, is_over=True)
     gate = decide_gate(repetitions, gauges, "other", ENVIRONMENT, (), is_same=True)
     assert gate.answer == "regression"
-    assert gate.sentences[0].endswith("beside the other version of the script.")
+    assert gate.sentences[0].endswith("against the other version of the script.")
     assert gate.script_reading is None
 
 
@@ -232,7 +233,7 @@ def test_what_does_not_fit_any_more_is_a_regression_and_other_failures_are_none(
     )
     other = gate_of([GateRepetition(came_to(400.0), Died("killed"))], "script")
     assert other.answer == "failed"
-    assert other.sentences[0] == "The script as it stands could not be measured: killed."
+    assert other.sentences[0] == "The unmodified script could not be measured: killed."
 
 
 def test_without_samples_speeds_are_not_compared():
@@ -321,7 +322,7 @@ def test_what_was_simulated_of_the_same_script_stays_in_a_new_baseline(changes, 
         ((400.0,) * 8, ""),
         ((400.0,) * 7, "it takes 8 repetitions without a regression"),
         ((300.0,) * 8, "it takes 8 repetitions without a regression"),
-        ((500.0,) * 8, "this machine may only be faster today. `--against script`, or another version's path, tells"),
+        ((500.0,) * 8, "the machine may just be faster today. `--against script`, or another version's path, shows it"),
     ],
     ids=["as before", "too few repetitions", "worse", "better than on another day"],
 )

@@ -67,7 +67,7 @@ def test_a_setting_that_repeats_the_script_to_the_bit_needs_nothing_else(tmp_pat
     assert (proof.equal_to_engine, proof.to_engine) == (None, ()), "nobody looked"
     assert proof.statement == (
         "In the first 3 steps at batch 8, with the same seeds, losses, gradients and buffers have the same bits as in "
-        "the unmodified script. The random generators are in the script's state after each step."
+        "the unmodified script. After each step the random generators are in the script's state."
     )
     assert not list(tmp_path.rglob("values-*")), "they may be large"
     assert [row[2:] for row in proof_table(proof).rows if row[0] == "losses"] == [
@@ -103,47 +103,51 @@ def test_what_differs_from_its_own_engine_is_refuted(tmp_path: Path) -> None:
 def test_plans_are_not_blamed_for_an_engine_that_does_not_repeat_itself(tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, setting=(other(),), engine=(SAME, other()), engine_again=(SAME, SAME, other())))
     assert proof.answer == "unknown"
-    assert proof.statement.startswith("Not proven: two runs of the engine without plans differ themselves: gradients")
+    assert proof.statement.startswith(
+        "Equivalence unknown: two runs of the engine without plans differ themselves: gradients"
+    )
 
 
 def test_a_difference_of_the_engine_itself_is_said_and_is_no_failure(tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, setting=(other(),), engine=(other(), SAME)))
     assert (proof.answer, proof.equal_to_engine, proof.equal_to_script) == ("exact", True, False)
     assert proof.statement.count("gradients by up to 1.0e-03 of the largest (a name, step 2)") == 1
-    assert "with plans and without alike" in proof.statement
+    assert "with and without plans" in proof.statement
 
 
 def test_whole_numbers_that_are_not_the_scripts_are_no_rounding(tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, setting=(other("counters"),), engine=(other("counters"), SAME)))
     assert (proof.answer, proof.equal_to_engine) == ("inexact", True)
-    assert "counters are not the script's" in proof.statement
+    assert "counters differ from the script's" in proof.statement
 
 
 @pytest.mark.parametrize("group", ["losses", "gradients", "buffers", "counters"])
 def test_a_script_that_does_not_repeat_itself_proves_nothing(group: ValueGroup, tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, setting=(other(),), script_again=(other(group),)))
     assert proof.answer == "unknown"
-    assert proof.statement.startswith("Not proven: two runs of the script itself differ, with the same seeds: ")
+    assert proof.statement.startswith(
+        "Equivalence unknown: two runs of the script itself differ, with the same seeds: "
+    )
 
 
 def test_the_state_of_the_generators_is_told_beside_what_is_computed(tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, setting=(other("random", None),)))
     assert (proof.answer, proof.random_equal) == ("exact", False)
-    assert "The random generators (a name) are not in the script's state" in proof.statement
+    assert "The random generators (a name) are not always in the script's state" in proof.statement
     (tmp_path / "again").mkdir()
     untold = proven(Runs(tmp_path / "again", setting=(other("random", None),), script_again=(other("random", None),)))
-    assert (untold.answer, "those tell nothing" in untold.statement) == ("exact", True)
+    assert (untold.answer, "these were not compared" in untold.statement) == ("exact", True)
 
 
 def test_runs_of_different_lengths_prove_nothing(tmp_path: Path) -> None:
     runs = Runs(tmp_path)
     runs.steps = lambda name: 2 if name == "proof-setting" else 3
-    assert proven(runs).statement == "Not proven: the runs made 2, 3 steps."
+    assert proven(runs).statement == "Equivalence unknown: the runs made 2, 3 steps."
 
 
 def test_without_a_gradient_there_is_no_proof(tmp_path: Path) -> None:
     none = widest([(GroupDifference("losses", 3),)])
-    assert proven(Runs(tmp_path, setting=(none,))).statement == "Not proven: no gradient was seen."
+    assert proven(Runs(tmp_path, setting=(none,))).statement == "Equivalence unknown: no gradient was seen."
 
 
 def test_a_smaller_batch_is_tried_only_where_memory_is_short(tmp_path: Path) -> None:
@@ -156,7 +160,10 @@ def test_a_smaller_batch_is_tried_only_where_memory_is_short(tmp_path: Path) -> 
 
     proof = proven(start)
     assert asked == [8, None]
-    assert (proof.answer, proof.statement) == ("unknown", "Not proven: the script failed in the runs for it: killed")
+    assert (proof.answer, proof.statement) == (
+        "unknown",
+        "Equivalence unknown: the script failed in the runs for it: killed",
+    )
 
 
 @pytest.mark.parametrize("difference", [SAME, other()])
@@ -169,7 +176,7 @@ def test_sizes_that_a_sample_has_are_said_to_be_a_samples(difference: Difference
 
     proof = proven(sampled)
     assert proof.sampled_one_in == 7
-    assert ("the sizes are those of one value in 7." in proof.statement) is (difference is not SAME)
+    assert ("differences were sized on one value in 7." in proof.statement) is (difference is not SAME)
 
 
 def test_an_interrupted_proof_is_none(tmp_path: Path) -> None:
@@ -256,10 +263,10 @@ def test_rounding_is_held_to_be_smaller_where_code_keeps_the_scripts_casts(
         (
             SAME,
             "exact",
-            "Also as exported, in code that rounds as it is fused, they have the same bits as without plans.",
+            "Also as exported, with rounding that depends on fusion, they have the same bits as without plans.",
         ),
         (other(relative=0.04), "exact", "they differ from those without plans by rounding: gradients by up to 4.0e-02"),
-        (other(relative=0.06), "inexact", "But as exported, in code that rounds as it is fused, they differ"),
+        (other(relative=0.06), "inexact", "But as exported, with rounding that depends on fusion, they differ"),
         (other("counters", 1e-9), "inexact", "But as exported"),
     ],
 )
@@ -305,7 +312,7 @@ def test_a_finished_proof_stands_though_what_is_exported_could_not_be_compared(
     proof = proven(start)
     assert proof == replace(whole, exported=(), statement=proof.statement)
     assert proof.answer == "exact"
-    before, _, after = proof.statement.partition(" As exported it was not compared: ")
+    before, _, after = proof.statement.partition(" The exported code was not compared: ")
     assert whole.statement.startswith(before)
     assert after.endswith(why)
     assert not list(tmp_path.rglob("values-*")), "they may be large"
@@ -315,7 +322,7 @@ def test_generated_code_is_named_as_the_reason_why_an_engine_differs_from_the_sc
     runs = Runs(tmp_path, setting=(other(),), engine=(other(), SAME))
     proof = proven(lambda *asked: compiled(runs(*asked)))
     assert (proof.answer, proof.is_compiled) == ("exact", True)
-    assert "draws other masks for dropout" in proof.statement
+    assert "draws other dropout masks" in proof.statement
 
 
 def test_where_none_is_generated_a_rounding_error_is_one_too_many(tmp_path: Path) -> None:
@@ -336,7 +343,7 @@ def test_choices_are_part_of_what_plans_are_compared_with_and_not_of_the_script(
         ("eager", (), ()),
     ]
     assert (proof.answer, proof.equal_to_engine, proof.equal_to_script) == ("exact", True, False)
-    assert "With bf16=1 the engine differs from the unmodified script, with plans and without alike" in proof.statement
+    assert "With bf16=1 the engine differs from the unmodified script, with and without plans" in proof.statement
 
 
 def test_plans_that_compute_something_else_are_refuted_under_choices_too(tmp_path: Path) -> None:
@@ -350,9 +357,9 @@ MODEL = Configuration("onnxruntime", batch_size=8)
 @pytest.mark.parametrize(
     ("choice", "relative", "answer", "says"),
     [
-        ("optimization=0", 0.01, "close", "from those with ONNX Runtime's defaults but for rounding"),
+        ("optimization=0", 0.01, "close", "from those with ONNX Runtime's defaults by rounding"),
         ("optimization=0", 0.04, "inexact", "by more than rounding"),
-        ("int8=1", 0.04, "close", "from the model's own, as int8 computes otherwise, which --max-error 5 % allows"),
+        ("int8=1", 0.04, "close", "from the model's own, because of int8, which --max-error 5 % allows"),
         ("int8=1", 0.06, "inexact", "by more than --max-error 5 %"),
     ],
 )

@@ -413,7 +413,7 @@ def test_a_proof_is_spoken_of_where_there_is_a_setting_that_can_differ_from_the_
     assert proof_sentence(build_report(unfinished())) == ""
     record = study_record()
     unproven = dataclasses.replace(record, verdict=dataclasses.replace(record.verdict, proofs=()))
-    assert proof_sentence(build_report(unproven)).startswith("Not proven")
+    assert proof_sentence(build_report(unproven)).startswith("Not checked yet")
     assert proof_sentence(build_report(baseline_best())) == "", "the script as it is"
     assert format_figures(None) == "not measured"
 
@@ -422,7 +422,7 @@ def test_the_first_line_says_in_words_what_to_do_and_what_it_brings():
     said = headline(build_report(study_record()))
     assert said == (
         "Recompute 4 of 12 Blocks and all 12 gelu operators and train 48 instead of 16 at a time: 1.18x the samples "
-        "per second at a peak of 22.1 GiB and recompute proven to change no bit of the gradients."
+        "per second at a peak of 22.1 GiB. Checked: recompute changes no bit of the gradients."
     )
 
 
@@ -433,8 +433,8 @@ def test_the_first_line_claims_the_scripts_own_bits_only_where_they_were_seen():
         verdict = dataclasses.replace(record.verdict, proofs=proofs)
         return headline(build_report(dataclasses.replace(record, verdict=verdict)))
 
-    assert proven(equal_to_script=True).endswith("and gradients proven bit-identical at that batch size.")
-    assert proven(answer="close").endswith("and gradients proven equal up to rounding at that batch size.")
+    assert proven(equal_to_script=True).endswith(". Checked: gradients are bit-identical at that batch size.")
+    assert proven(answer="close").endswith(". Checked: gradients are equal up to rounding at that batch size.")
     assert "proven" not in proven(answer="unknown")
 
 
@@ -465,17 +465,17 @@ def study_of_model(**proven):
     )
 
 
-def test_a_converted_model_is_said_to_be_so_far_off_and_not_to_repetition_otherwise():
+def test_a_converted_model_is_said_to_be_so_far_off_and_not_to_round_otherwise():
     off = GroupDifference("outputs", 3, 3, name="logits", step=2, absolute=0.1, relative=0.0086)
     made = study_of_model(answer="close", statement="", steps=3, to_script=(off,))
-    assert headline(made).endswith("and outputs within 0.86 % of the model's own at that batch size.")
+    assert headline(made).endswith(". Checked: outputs are within 0.86 % of the model's own at that batch size.")
     assert badge_words(made) == ("outputs within 0.86 %", True)
     same = study_of_model(answer="exact", statement="", steps=3, equal_to_script=True)
-    assert headline(same).endswith("and outputs proven bit-identical at that batch size.")
+    assert headline(same).endswith(". Checked: outputs are bit-identical at that batch size.")
 
 
 def test_of_a_model_without_a_proof_outputs_were_not_compared():
-    assert proof_sentence(study_of_model()) == "Not proven: its outputs were not compared yet."
+    assert proof_sentence(study_of_model()) == "Not checked yet: its outputs were not compared."
 
 
 def test_batch_sizes_of_a_model_are_said_to_be_around_its_own():
@@ -512,7 +512,7 @@ def test_what_an_answer_rests_on_is_told_with_its_noise():
     assert trust_sentences(build_report(study_record())) == (
         "measured in 3 repetitions in turns with your script",
         "your script's repetitions lie within 1.17 %",
-        "other programs were busy in none of 6 runs of the repetitions",
+        "other programs were busy in none of 6 runs of the confirmation",
     )
     once = trust_sentences(build_report(study_record(repeats=())))
     assert (once[0], once[-1]) == ("measured once", "other programs were busy in none of 13 trials")
@@ -524,7 +524,7 @@ def test_what_an_answer_rests_on_is_told_with_its_noise():
     busy = dataclasses.replace(first.outcome.measurement, contended=True)
     repeats = (dataclasses.replace(first, outcome=Measured(busy)), *record.repeats[1:])
     said = trust_sentences(build_report(dataclasses.replace(record, repeats=repeats)))
-    assert said[-1] == "other programs were busy in 1 of 6 runs of the repetitions"
+    assert said[-1] == "other programs were busy in 1 of 6 runs of the confirmation"
 
 
 def test_the_scripts_figures_are_of_the_confirmation_that_the_answer_was_measured_in():
@@ -568,7 +568,7 @@ def test_where_the_script_does_not_fit_the_first_line_compares_with_nothing():
     record = study_record()
     verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit")
     said = headline(build_report(dataclasses.replace(record, verdict=verdict)))
-    assert "at a time: 187.2 samples/s at a peak of 22.1 GiB and recompute proven" in said
+    assert "at a time: 187.2 samples/s at a peak of 22.1 GiB. Checked: recompute" in said
     assert said.endswith("no bit of the gradients. Your script as it is does not fit.")
 
 
@@ -581,7 +581,7 @@ def test_what_is_not_confirmed_says_first_that_the_script_does_not_fit():
     assert said.startswith(
         "Your script does not fit in 24 GiB. Best so far, not confirmed yet: recompute 4 of 12 Blocks"
     )
-    assert badge_words(made) == ("gradients not compared yet", False)
+    assert badge_words(made) == ("gradients not checked yet", False)
 
 
 def test_without_a_confirmation_the_first_line_compares_with_nothing_and_says_nothing_of_what_fits():

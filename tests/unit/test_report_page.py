@@ -66,7 +66,7 @@ def test_the_page_says_what_compiling_would_bring_or_why_nobody_knows():
 
     assert "gave about 1.4x as many samples per second as the answer (1 run)" in told(measured(262.0, 48, 20.0))
     failed = told(ScriptError("BackendError: no ptxas\nmore of it"))
-    assert "What compiling would bring is not known, as the run for it failed: BackendError: no ptxas" in failed
+    assert "The gain from compiling is unknown, because its run failed: BackendError: no ptxas" in failed
     assert "gave about" not in failed
     assert "ompiling would bring" not in told(measured(180.0, 48, 20.0))
 

@@ -150,7 +150,7 @@ def test_modules_outside_of_graphs_are_said_to_be_missing():
     record = deep_study(deep_graph(1))
     outside = (OutsideFacts("LSTM", 2, 3 << 20),)
     made = build_report(dataclasses.replace(record, facts=dataclasses.replace(record.facts, outside=outside)))
-    assert "Not in it: 3 MiB that 2 LSTM keep, as no graph holds them." in model_sentences(made)
+    assert "Not included: 3 MiB that 2 LSTM keep outside of graphs." in model_sentences(made)
 
 
 def test_a_tree_survives_json():

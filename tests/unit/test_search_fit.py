@@ -69,7 +69,7 @@ def test_where_nothing_is_likely_to_fit_what_needs_least_is_told_with_its_chance
     assert [one.configuration.batch_size for one in found] == [1, 2, 3], "down to 1 where the script does not fit"
     assert all(one.chance < 0.8 for one in found)
     sentence = fit_sentence(found, limit_bytes=limit)
-    assert sentence.startswith("Nothing is likely to fit 100 MiB, but that is foreseen and not measured.")
+    assert sentence.startswith("Nothing is likely to fit 100 MiB, but that is predicted, not measured.")
     low, high = found[0].peak_interval
     assert low < landscape.peak_bytes(found[0].configuration) < high
     assert fit_table(found).rows[0][5] == "1%", "what was not measured is never certain"

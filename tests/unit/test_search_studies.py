@@ -254,7 +254,7 @@ def test_a_small_space_is_tried_at_most_to_the_last_configuration():
 def test_eager_with_one_batch_size_leaves_nothing_to_try():
     replay = Replay(Landscape(how="none"), dataclasses.replace(SPEC, engine="eager"))
     assert replay.search.ask() == ()
-    assert replay.search.end.reason == "Beside the script as it stands there is nothing to try."
+    assert replay.search.end.reason == "There is nothing to try but the unmodified script."
 
 
 def test_no_more_trials_are_run_than_allowed():

@@ -480,7 +480,7 @@ def test_a_proof_that_could_not_be_made_is_said_and_costs_nobody_the_win(tmp_pat
     verdict = session.tune().verdict
     (proof,) = verdict.proofs
     assert (verdict.kind_of_answer, proof.answer) == ("winner", "unknown")
-    assert proof.statement == "Not proven: the script failed in the runs for it: it runs only so often"
+    assert proof.statement == "Equivalence unknown: the script failed in the runs for it: it runs only so often"
 
 
 def test_a_proof_that_was_interrupted_is_made_by_the_next_session(tmp_path):

@@ -285,7 +285,7 @@ def test_graphs_of_another_version_are_described_too_and_come_before_what_was_st
     ("changes", "answer", "words"),
     [
         ({"outcome": ScriptError("KeyError: 'lr'")}, "failed", "could not be described: KeyError: 'lr'."),
-        ({"facts": dataclasses.replace(PREDICTABLE, graphs=())}, "failed", "Memory can't be told from"),
+        ({"facts": dataclasses.replace(PREDICTABLE, graphs=())}, "failed", "Memory can't be simulated from"),
         ({"facts": dataclasses.replace(PREDICTABLE, graphs=(OTHER_GRAPH,))}, "failed", "no cluster for Block+"),
         ({}, "not_comparable", "the baseline says nothing of the script's graphs"),
     ],

@@ -461,17 +461,17 @@ OFFER = "with expandable-segments more may fit. This study tries it if you resum
     ("outcome", "words"),
     [
         (held(770, 800, allocator_retries=2), "allocator had to free memory and try again in 1 measurement: "),
-        (held(700, 830), "allocator held up to 130 MiB that no tensor used: "),
+        (held(700, 830), "allocator kept up to 130 MiB that no tensor used: "),
         (
             held(700, 830, allocator_retries=1),
-            "again in 1 measurement and held up to 130 MiB that no tensor used: ",
+            "again in 1 measurement and kept up to 130 MiB that no tensor used: ",
         ),
         (held(820, 830), None),
-        (held(400, 700), "allocator held up to 300 MiB that no tensor used: "),
+        (held(400, 700), "allocator kept up to 300 MiB that no tensor used: "),
         (held(300, 500), None),
         (
             OutOfMemory(cause="no", advice="", idle_bytes=60 * MIB),
-            "allocator held up to 60 MiB that no tensor used: ",
+            "allocator kept up to 60 MiB that no tensor used: ",
         ),
         (OutOfMemory(cause="no", advice="", idle_bytes=40 * MIB), None),
     ],

@@ -118,9 +118,9 @@ class Display:
         if self._target == "model":
             self._say("Discovery: running the model with ONNX Runtime's defaults")
         else:
-            self._say("Discovery: running the script as it stands, then listing what can be recomputed")
+            self._say("Discovery: running the unmodified script, then listing what can be recomputed")
             files = self._what_becomes_of_files
-            self._say(f"A trial runs your script for real, its `finally:` blocks included; {files}.", style="dim")
+            self._say(f"Each trial really runs your script, including its `finally:` blocks; {files}.", style="dim")
         self._note(stage="Discovery", doing={None: f"starting the {self._target}"}, doing_since_s=time.monotonic())
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
@@ -147,14 +147,16 @@ class Display:
             self._say("\nNone of the plans given can be tried first.", style="yellow")
         if plans.unknown:
             names, engine = ", ".join(map(str, plans.unknown)), self._spec.engine
-            self._say(f"Left out, since engine {engine} finds no such cluster in this script: {names}", style="yellow")
             self._say(
-                "A cluster's name is that of the operators in its engine's own graph; other engines have other names.",
+                f"Left out, because engine {engine} finds no such cluster in this script: {names}", style="yellow"
+            )
+            self._say(
+                "Clusters are named by the operators in their engine's graph, so names differ between engines.",
                 style="dim",
             )
         if plans.passed_over:
             count = len(plans.passed_over)
-            self._say(f"{count} more of them are in this script, and not tried first: the search stays small.")
+            self._say(f"{count} more of these plans are in this script, but not tried first, to keep the search small.")
 
     def searching(self, space: Space) -> None:
         """Say what is searched, and what is known of it."""
@@ -163,7 +165,7 @@ class Display:
         most = self._spec.max_trials
         told = f"Searching {told_space(space)}: at most {most} trial{'' if most == 1 else 's'}, {left} left"
         if all(one.key == space.baseline.key for one in itertools.islice(space.configurations(), 2)):
-            told = "There is nothing to search: there are no plans to try, and the batch size stays as it is."
+            told = "There is nothing to search: the script has no plans, and its batch size cannot change."
         self._say(f"\n{told}", style="bold")
         best = self._best
         if len(self._known) > 1 and best is not None and best.measured is not None:
@@ -174,7 +176,7 @@ class Display:
         """Say that the search goes on with a choice, and why."""
         self._note(stage="Search", doing={})
         self._say(
-            f"\nSearch goes on with {choice}, as torch's allocator {idle}; it changes nothing that is computed",
+            f"\nSearch goes on with {choice}, because torch's allocator {idle}. Results do not change.",
             style="bold",
         )
 
@@ -182,7 +184,7 @@ class Display:
         """Say that the search goes on, and why."""
         self._note(stage="Search", doing={}, repetitions_done=0)
         self._note_best()
-        self._say("\nSearch goes on, as a repetition ruled a finalist out", style="bold")
+        self._say("\nSearch goes on, because a repetition ruled a finalist out", style="bold")
 
     def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
         """Note what a device works on."""
@@ -226,7 +228,7 @@ class Display:
             if measurement.nonfinite_loss:
                 line.append("  the loss is NaN or infinite", style="red")
             if measurement.allocator_retries:
-                line.append("  the allocator thrashed", style="red")
+                line.append("  the allocator had to free memory and retry", style="red")
         else:
             line.append(f"{self._words(configuration)}: ")
             line.append(told_outcome(outcome), style="red")
@@ -247,19 +249,19 @@ class Display:
         """Say what is measured again."""
         self._finalists, self._num_confirmations = configurations, self._num_confirmations + 1
         self._note(
-            stage="Finalists", repetitions_began_s=time.monotonic(), repetitions_done=0, most_repetitions=num_runs
+            stage="Confirmation", repetitions_began_s=time.monotonic(), repetitions_done=0, most_repetitions=num_runs
         )
         self._note_best()
         own = None if self._facts is None else self._facts.baseline.key
         others = sum(one.key != own for one in configurations)
         settings = "1 setting" if others == 1 else f"{others} settings"
-        beside = f" beside your {self._target}" if others < len(configurations) else ""
-        self._say(f"\nFinalists: {settings}{beside}, measured again in turns, at most {num_runs} runs", style="bold")
+        beside = f" and your {self._target}" if others < len(configurations) else ""
+        self._say(f"\nConfirmation: {settings}{beside}, measured again in turns, at most {num_runs} runs", style="bold")
 
     def no_time(self, needed_s: float) -> None:
         """Say how much time the repetitions would take."""
         needed = format_duration(round(needed_s))
-        told = f"The time left is too short to confirm anything more: repetitions and proof take about {needed}."
+        told = f"Too little time is left to confirm more: repetitions and equivalence check take about {needed}."
         self._say(told, style="yellow")
 
     def repeated(self, configuration: Configuration, repetition_number: int, outcome: Outcome) -> None:
@@ -274,17 +276,19 @@ class Display:
 
     def proving(self, configuration: Configuration) -> None:
         """Say that the winner is checked."""
-        self._note(stage="Proof", doing={}, repetitions_done=0)
+        self._note(stage="Equivalence check", doing={}, repetitions_done=0)
         words = setting_words(configuration, self._clusters)
         steps = "runs" if self._target == "model" else "steps"
-        self._say(f"\nProof: the first {steps} of your {self._target} as it is, beside {words}", style="bold")
+        self._say(
+            f"\nEquivalence check: the first {steps} of your {self._target}, unmodified and with {words}", style="bold"
+        )
 
     def compiling(self, configuration: Configuration) -> None:
         """Say that the answer is run compiled, that it is one run, and that the answer is there already."""
         self._note(stage="Compiling", doing={}, repetitions_done=0)
         words = setting_words(configuration, self._clusters)
-        self._say(f"\nWhat compiling would bring: {words}, in one run", style="bold")
-        self._say("The answer is stored already, and this run changes nothing of it.")
+        self._say(f"\nGain from compiling: {words}, in one run", style="bold")
+        self._say("The answer is already stored. This run does not change it.")
 
     def compiled(self, configuration: Configuration, outcome: Outcome | None, *, reason: str) -> None:
         """Print its figures, or why there are none."""
@@ -292,7 +296,7 @@ class Display:
             self._say(f"compiled {told_outcome(outcome)}  {self._words(configuration)}")
         else:
             told = reason if outcome is None else told_outcome(outcome)
-            self._say(f"What compiling would bring is not known: {told.rstrip('.')}.", style="yellow")
+            self._say(f"The gain from compiling is unknown: {told.rstrip('.')}.", style="yellow")
 
     def proved(self, proof: Proof) -> None:
         """Say what was wrong, if something was; what is right stands with the answer."""
@@ -304,8 +308,8 @@ class Display:
         if self._spec.working_directory.endswith("/.autotune/scratch"):
             return f"in {self._spec.working_directory}"
         if self._spec.leaves_files:
-            return "files are left as it changes them (--leave-files)"
-        return "after each run files are as they were (--leave-files leaves them changed)"
+            return "its changes to files stay (--leave-files)"
+        return "autotune then undoes its changes to files (--leave-files keeps them)"
 
     def _name(self, configuration: Configuration) -> str:
         if self._facts is not None and configuration.key == self._facts.baseline.key:

@@ -72,9 +72,9 @@ def why_no_baseline(found: Gate) -> str:
     if found.answer not in ("pass", "improvement") or found.repetitions < LEAST_ROUNDS:
         return f"it takes {LEAST_ROUNDS} repetitions without a regression"
     if open_ones := joined([one.name for one in found.gauges if one.found == "open"]):
-        return f"these repetitions leave {open_ones} open; more of them, or a quieter machine, may tell"
+        return f"these repetitions do not decide about {open_ones}; use more of them, or a quieter machine"
     if found.reference == "stored" and any(one.name == "speed" and one.found == "better" for one in found.gauges):
-        return "this machine may only be faster today. `--against script`, or another version's path, tells"
+        return "the machine may just be faster today. `--against script`, or another version's path, shows it"
     return ""
 
 

@@ -20,9 +20,9 @@ from .comparison import GateRepetition
 _FAR_OFF = 3.0
 
 _BESIDE = {
-    "stored": "as measured before",
-    "script": "beside the script as it stands",
-    "other": "beside the other version of the script",
+    "stored": "against the stored figures",
+    "script": "against the unmodified script",
+    "other": "against the other version of the script",
 }
 
 
@@ -64,7 +64,7 @@ def decide_gate(
             return gate("regression", f"Regression: the setting does not fit any more: {cause_of(failure)}.", changed)
         return gate("failed", f"The setting could not be measured: {cause_of(failure)}.", _advice(failure))
     if failure := _failure(others):
-        what = "The script as it stands" if reference == "script" else "The other version of the script"
+        what = "The unmodified script" if reference == "script" else "The other version of the script"
         return gate("failed", f"{what} could not be measured: {cause_of(failure)}.", _advice(failure))
     names = {one.name for one in gauges}
     if "speed" not in names:
@@ -74,7 +74,7 @@ def decide_gate(
     told = [_told(one, reference) for one in gauges]
     number = f"Measured in {counted(len(repetitions), 'repetition')}."
     if len(repetitions) < FIRST_LOOK:
-        return gate("not_comparable", f"Not told: fewer than {FIRST_LOOK} repetitions tell nothing.", *told, number)
+        return gate("not_comparable", f"No answer: {FIRST_LOOK} repetitions are needed at least.", *told, number)
     if reference == "stored" and _named(gauges, "worse") and _was_busy(setting):
         # Others that hold memory of a GPU are seen there, and not in a process's own resident set.
         on_gpu = environment is not None and environment.device_kind != "cpu"
@@ -82,21 +82,21 @@ def decide_gate(
             replace(one, found="open") if one.found == "worse" and (one.name == "speed" or on_gpu) else one
             for one in gauges
         )
-        busy = "other programs kept the machine busy, and what was measured before knows nothing of that"
+        busy = "other programs used the machine, and the stored figures were measured without them"
         if not _named(gauges, "worse"):
-            return gate("not_comparable", f"Not told: {busy}.", *told, number, changed)
-        told.append(f"Speeds are not compared: {busy}.")
+            return gate("not_comparable", f"No answer: {busy}.", *told, number, changed)
+        told.append(f"Speeds were not compared: {busy}.")
     if worse := _named(gauges, "worse"):
         lost = joined([_lost(one) for one in worse])
         return gate("regression", f"Regression: {lost}, {_BESIDE[reference]}.", *told, number, changed)
     still_open = _named(gauges, "open")
     if noisy := [one for one in still_open if _loss(one) > one.allowed or _may_be_far_off(one)]:
-        vary = joined([f"{one.name} varies too much to tell" for one in noisy])
-        return gate("not_comparable", f"Not told: {vary}.", *told, number, changed)
+        vary = joined([f"{one.name} varies too much" for one in noisy])
+        return gate("not_comparable", f"No answer: {vary}.", *told, number, changed)
     better = _named(gauges, "better")
     if reference == "stored":
         told += [
-            f"{_won(one)} than before: the script may have become faster, or only the machine."
+            f"{_won(one)} than before: either the script or the machine has become faster."
             for one in better
             if one.name == "speed"
         ]
@@ -104,8 +104,8 @@ def decide_gate(
     first = f"No regression {_BESIDE[reference]}."
     if unshown := joined([one.name for one in still_open]):
         # The first sentence is all that some readers of the answer show.
-        first = f"No regression of {unshown} was found, and none is ruled out."
-        told.append(f"That {unshown} is within what is allowed was not shown; the middle of what is left open is.")
+        first = f"No regression of {unshown} was found, but none is ruled out."
+        told.append(f"For {unshown}, the mean is within the allowance, but the confidence interval is not.")
     if better:
         first = f"Improvement: {joined([_won(one) for one in better])}, {_BESIDE[reference]}."
     return gate("improvement" if better else "pass", first, *told, number)

@@ -16,7 +16,7 @@ _MOST_OF_IT = 0.5
 def decide_by_graphs(now: GraphReading, before: GraphReading, reference: Reference, *, allowed: float) -> Gate:
     """Hold what is simulated now against what was simulated before."""
     if unlike := _unlike(now, before, reference):
-        return not_comparable(f"What was simulated before is no measure here: {unlike}.", reference, (unlike,), None)
+        return not_comparable(f"The stored simulation is not comparable: {unlike}.", reference, (unlike,), None)
     change = now.peak_bytes / before.peak_bytes
     share = format_share(abs(change - 1))
     answer: GateAnswer = "pass"
@@ -40,7 +40,7 @@ def decide_by_graphs(now: GraphReading, before: GraphReading, reference: Referen
 
 def graphs_failed(script: str, failure: Outcome | None, reason: str, reference: Reference) -> Gate:
     """Return the answer where a script's graphs say nothing."""
-    told = f"Memory can't be told from the graphs of {script}: {reason.rstrip('.')}."
+    told = f"Memory can't be simulated from the graphs of {script}: {reason.rstrip('.')}."
     if failure is not None:
         told = f"{sentence(script)} could not be described: {cause_of(failure)}."
     return Gate("failed", (told,), reference, repetitions=0)

@@ -65,7 +65,7 @@ def render_markdown(gate: Gate, name: str) -> str:
     if rest:
         lines += [*(f"- {markdown(one)}" for one in rest), ""]
     if gate.gauges:
-        lines += ["| | before | now | change | left open | found |", "|---|---:|---:|---:|---:|---|"]
+        lines += ["| | before | now | change | interval | result |", "|---|---:|---:|---:|---:|---|"]
         lines += [_row(gate, gauge) for gauge in gate.gauges]
         lines.append("")
     return "\n".join(lines)

@@ -19,4 +19,4 @@ class AllocatorSetting(MadeChoice):
         if any(segment["is_expandable"] for segment in torch.cuda.memory_snapshot()):
             return ""
         names = " or ".join(self.choice.variables)
-        return f"no memory lies in segments that grow; does the script set {names}, or an allocator of its own?"
+        return f"no memory is in expandable segments; does the script set {names}, or an allocator of its own?"
