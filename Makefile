@@ -124,12 +124,12 @@ wheel-test: $(READY)  ## build the wheel, install it in an empty environment, tu
 	PYTHON=$(PYTHON) VENV=$(abspath $(VENV)) bash tests/wheel_test.sh
 
 # models.py and sidebyside.py are what some of the benchmarks share; noise.py is a step of the sittings (make gpu), and
-# taking_home.py needs databases of studies.
+# exporting.py needs databases of studies.
 bench: export OMP_NUM_THREADS = 1
 bench: export OMP_WAIT_POLICY = passive
 bench: export AUTOTUNE_CACHE = $(abspath build/cache)
 bench: $(READY)  ## run the benchmarks; figures are ratios measured side by side
-	for benchmark in $(filter-out %/models.py %/sidebyside.py %/noise.py %/taking_home.py,$(wildcard tests/benchmarks/*.py)); do \
+	for benchmark in $(filter-out %/models.py %/sidebyside.py %/noise.py %/exporting.py,$(wildcard tests/benchmarks/*.py)); do \
 		echo "== $$benchmark" && $(BIN)/python $$benchmark || exit 1; \
 	done
 	echo "== tests/benchmarks/peak.py --engine inductor" && $(BIN)/python tests/benchmarks/peak.py --engine inductor

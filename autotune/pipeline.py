@@ -49,7 +49,7 @@ from .tuning.checks import (
 )
 from .tuning.confirmation import Confirmation
 from .tuning.context import Context, Snapshot, devices_of, memory_of, proof_request, run_first, unused
-from .tuning.exporting import TakenHome, TakingHome
+from .tuning.exporting import ExportedFile, FileExport
 from .tuning.gating import Entrant, Sitting
 from .tuning.proving import prove
 from .tuning.stopwatch import Stopwatch
@@ -133,13 +133,7 @@ def tune(study: Study, *, launcher: Launcher, watcher: Watcher, interruption: In
 
 
 def discover(
-    spec: StudySpec,
-    *,
-    launcher: Launcher,
-    watcher: Watcher,
-    interruption: Interruption,
-    budget: Budget,
-    runs: Path,
+    spec: StudySpec, *, launcher: Launcher, watcher: Watcher, interruption: Interruption, budget: Budget, runs: Path
 ) -> Discovered:
     """Run the script once on the first device, for its facts and the measurement of the baseline.
 
@@ -231,7 +225,7 @@ def export(study: Study, directory: Path, *, configuration: Configuration | None
     return written
 
 
-def take_home(
+def export_file(
     record: StudyRecord,
     exporter: Exporter,
     path: Path,
@@ -243,11 +237,11 @@ def take_home(
     interruption: Interruption,
     runs: Path,
     told: Callable[[str, Outcome | None], None],
-) -> TakenHome:
-    """Write a study's answer as a file that does without autotune, measured and proven.
+) -> ExportedFile:
+    """Write a study's answer as a file that works without autotune, measured and checked.
 
     Raises:
-        ExportError: there is nothing to export, it cannot be said so, or the file is not what it should be.
+        ExportError: there is nothing to export, it cannot be written so, or the file failed its check.
         UsageError: the script has changed, or nothing of this kind can be said of it.
         InterruptionError: it was interrupted.
     """
@@ -264,10 +258,10 @@ def take_home(
         )
     _check_unchanged(record, record.facts)
     check_free(path)
-    home = TakingHome(
+    exporting = FileExport(
         record, exporter, path, limit_bytes=limit, launcher=launcher, interruption=interruption, runs=runs, told=told
     )
-    taken = home.take(chosen, nearest=nearest, repetitions=repetitions)
+    taken = exporting.write(chosen, nearest=nearest, repetitions=repetitions)
     if taken is None:
         raise InterruptionError(
             "stopped before the file was checked, so it was not written", hint="the same command again starts it anew"
@@ -294,13 +288,7 @@ def send(study: Study, to: str, folder: Path, *, with_bundle: bool) -> Sent:
 
 
 def fit(
-    spec: StudySpec,
-    *,
-    launcher: Launcher,
-    watcher: Watcher,
-    interruption: Interruption,
-    budget: Budget,
-    runs: Path,
+    spec: StudySpec, *, launcher: Launcher, watcher: Watcher, interruption: Interruption, budget: Budget, runs: Path
 ) -> tuple[Facts, int, tuple[Fit, ...]]:
     """Run discovery; return the facts, the limit in bytes, and what should fit the limit by discovery alone.
 

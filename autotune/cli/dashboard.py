@@ -28,10 +28,7 @@ def dashboard(
     port: Annotated[
         int | None,
         typer.Option(
-            metavar="N",
-            min=0,
-            max=65535,
-            help="The port; 0 for any free one. Default: 8421, or the next free one.",
+            metavar="N", min=0, max=65535, help="The port; 0 for any free one. Default: 8421, or the next free one."
         ),
     ] = None,
 ) -> None:

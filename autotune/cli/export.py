@@ -91,7 +91,7 @@ def export(
         _send(study, to, output=output, trial=trial, with_bundle=with_bundle, storage=storage, json=json)
         return
     if kind is not None:
-        _take_home(
+        _export_file(
             study, kind, output, trial=trial, nearest=nearest, repetitions=repetitions or 2, storage=storage, json=json
         )
         return
@@ -120,7 +120,7 @@ def _chosen(record: StudyRecord, trial: int | None) -> Configuration | None:
     return found.configuration
 
 
-def _take_home(
+def _export_file(
     study: str,
     kind: str,
     output: Path | None,
@@ -155,7 +155,7 @@ def _take_home(
         console.say(text)
 
     with interruption() as interrupted:
-        taken = pipeline.take_home(
+        taken = pipeline.export_file(
             record,
             exporter,
             path,

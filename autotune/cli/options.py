@@ -196,8 +196,7 @@ ScratchOption = Annotated[
 LeaveFilesOption = Annotated[
     bool,
     typer.Option(
-        "--leave-files",
-        help="Keep changes that the script's runs make to files. Default: undo them after each run.",
+        "--leave-files", help="Keep changes that the script's runs make to files. Default: undo them after each run."
     ),
 ]
 ClusterOption = Annotated[

@@ -19,8 +19,7 @@ def resume(
         options.parsed_by(parse_duration, "--time-budget", help="Time from now on. Default: as the last time."),
     ] = None,
     max_trials: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Try at most this many settings in all. Default: as before."),
+        int | None, typer.Option(metavar="N", min=1, help="Try at most this many settings in all. Default: as before.")
     ] = None,
     cluster: options.ClusterOption = None,
     cluster_files: options.ClusterFilesOption = None,

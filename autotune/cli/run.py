@@ -101,7 +101,7 @@ def run(
             _parse_names,
             "--allow",
             metavar="NAMES",
-            help="Try these choices on and off, as in compute-optimizer,tf32. `autotune engines` lists them.",
+            help="Try these choices on and off, as in bf16,fused-optimizer. `autotune engines` lists them.",
         ),
     ] = None,
     storage: options.StorageOption = options.DEFAULT_STORAGE,

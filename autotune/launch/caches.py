@@ -18,11 +18,7 @@ from pathlib import Path
 from ..files.journal import open_lock, try_lock
 
 # The folders in a cache, and the variable that leads torch, Triton and torch.utils.cpp_extension to each.
-_VARIABLES = {
-    "TORCHINDUCTOR_CACHE_DIR": "inductor",
-    "TRITON_CACHE_DIR": "triton",
-    "TORCH_EXTENSIONS_DIR": "extensions",
-}
+_VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions"}
 
 
 class CompileCaches:

@@ -27,8 +27,7 @@ class Line:
         shown = self.text.strip()
         shown = shown if len(shown) <= _SHOWN else f"{shown[:_SHOWN]}…"
         return FormatError(
-            f"line {self.number}: {reason}: {shown!r}",
-            hint="mend the line, or cut its table out of the log",
+            f"line {self.number}: {reason}: {shown!r}", hint="mend the line, or cut its table out of the log"
         )
 
 

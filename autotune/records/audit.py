@@ -47,7 +47,6 @@ class AuditedBlocks:
     names: tuple[str, ...]
     number: int
     peak_bytes: int  # with each checkpointed: what is outside, what enters each, and the whole of the largest
-    inside_bytes: int  # what they keep, without what enters them, if nothing is freed
 
 
 @dataclass(frozen=True)

@@ -53,9 +53,7 @@ NEEDS_CUDA = "it needs CUDA, and ONNX Runtime Training's last release for it com
 
 ENGINES: Mapping[Engine, EngineProperties] = {
     "eager": EngineProperties(
-        does="the script itself: batch sizes, and choices of torch's",
-        title="eager (as your script has it)",
-        plain=True,
+        does="the script itself: batch sizes, and choices of torch's", title="eager (as your script has it)", plain=True
     ),
     "aot": EngineProperties(
         does="recompute plans, on the model's graphs run as they are",

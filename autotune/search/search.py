@@ -254,8 +254,7 @@ class Search:
             return self.ended(f"{failed}, and there is nothing left to try without it.")
         if self._knowledge(longest_s=math.inf).open.any():
             return self.ended(
-                "What is left to try takes longer than a trial may.",
-                "what is left takes longer than --trial-timeout",
+                "What is left to try takes longer than a trial may.", "what is left takes longer than --trial-timeout"
             )
         if len(self._context.candidates) == 1:
             return self.ended("There is nothing to try but the unmodified script.")

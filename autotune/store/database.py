@@ -29,15 +29,7 @@ class Store:
     ``url`` says where it is, for people: without a password.
     """
 
-    def __init__(
-        self,
-        location: Location,
-        *,
-        create: bool,
-        timeout_s: float,
-        grace_s: float,
-        owner: Owner,
-    ) -> None:
+    def __init__(self, location: Location, *, create: bool, timeout_s: float, grace_s: float, owner: Owner) -> None:
         self._location = location
         self.url = location.shown_url
         self._grace_s = grace_s
@@ -151,12 +143,7 @@ class Store:
 
 
 def open_store(
-    url: str,
-    *,
-    create: bool = True,
-    timeout_s: float = 15.0,
-    grace_s: float = 120.0,
-    owner: Owner | None = None,
+    url: str, *, create: bool = True, timeout_s: float = 15.0, grace_s: float = 120.0, owner: Owner | None = None
 ) -> Store:
     """Open a database of studies, and make its tables if it has none.
 

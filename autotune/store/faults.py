@@ -117,8 +117,7 @@ def _of_server(error: BaseException, location: Location, *, opening: bool) -> Au
         return RunError(f"{location} stayed locked by another session: {first}", hint="run the same command again")
     if state == _NOT_PERMITTED:
         return NotPermittedError(
-            f"{location} does not permit this: {first}",
-            hint="ask the owner of the database for the right to do it",
+            f"{location} does not permit this: {first}", hint="ask the owner of the database for the right to do it"
         )
     # Optuna goes on after the first failure of a connection, and then hears that it was to be rolled back.
     names = ("OperationalError", "InterfaceError", "ConnectionTimeout", "PendingRollbackError")
@@ -126,10 +125,7 @@ def _of_server(error: BaseException, location: Location, *, opening: bool) -> Au
     if not (state.startswith(_GONE) if state else no_answer):
         return RunError(f"{location} failed: {first}", hint=f"the message is the server's own; {_GO_ON}")
     if not opening:
-        return RunError(
-            f"{location} does not answer any more: {first}",
-            hint=f"once it answers, {_GO_ON}",
-        )
+        return RunError(f"{location} does not answer any more: {first}", hint=f"once it answers, {_GO_ON}")
     return StorageError(
         f"{location} cannot be reached: {first}",
         hint="check host, port, user, password and the database's name in the storage URL, and that the server runs",

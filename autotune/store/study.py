@@ -84,13 +84,7 @@ class Study:
     """
 
     def __init__(
-        self,
-        row: sa.Row[Any],
-        claims: Claims,
-        *,
-        engine: sa.Engine,
-        optuna_tables: OptunaTables,
-        location: Location,
+        self, row: sa.Row[Any], claims: Claims, *, engine: sa.Engine, optuna_tables: OptunaTables, location: Location
     ) -> None:
         self._row = row
         self._engine = engine

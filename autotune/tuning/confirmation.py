@@ -23,7 +23,7 @@ from ..verdict.decision import allowed, decide
 from ..verdict.finalists import baseline_is_finite
 from ..verdict.repetitions import holds, is_beaten, next_repetition
 from ..verdict.search_end import EVEN_CHANCE, SearchEnd
-from ..verdict.sentences import none_equivalent, not_equivalent
+from ..verdict.sentences import NONE_EQUIVALENT, not_equivalent
 from .context import Context, proof_request
 from .proving import prove
 
@@ -280,7 +280,7 @@ class Confirmation:
         )
         refuted = [not_equivalent(one, self._context.facts.clusters) for one in self._refuted()]
         if len(refuted) >= _MOST_REFUTED:
-            refuted.append(none_equivalent())
+            refuted.append(NONE_EQUIVALENT)
         return replace(
             verdict,
             remarks=(*verdict.remarks, *refuted),

@@ -1,4 +1,4 @@
-"""A setting as a file that does without autotune: located, written as a draft, measured and proven."""
+"""A setting as a file that works without autotune: located, written as a draft, measured and checked."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _FILE = "file"
 
 
 @dataclass(frozen=True)
-class TakenHome:
-    """A file that was measured and proven: its contents, what it says, and its figures."""
+class ExportedFile:
+    """A file that was measured and checked: its contents, what it says, and its figures."""
 
     text: str
     said: Expressed
@@ -42,8 +42,8 @@ class TakenHome:
 
 
 @dataclass
-class TakingHome:
-    """Takes one setting of a study home.
+class FileExport:
+    """Write one setting of a study as a file that works without autotune.
 
     ``path`` is where it will be written, for commands in hints. ``told`` is called with each run as it starts, and with
     its outcome.
@@ -64,7 +64,7 @@ class TakingHome:
         assert self.record.facts is not None, "a study without facts has no setting"
         return self.record.facts
 
-    def take(self, configuration: Configuration, *, nearest: bool, repetitions: int) -> TakenHome | None:
+    def write(self, configuration: Configuration, *, nearest: bool, repetitions: int) -> ExportedFile | None:
         """Write a setting as a file's text; return None if interrupted.
 
         Raises:
@@ -100,7 +100,7 @@ class TakingHome:
             )
         shown = Shown(found.get("script"), found.get("setting"), found[_FILE], proof, self.limit_bytes, environment)
         text = self.exporter.render(said, heading_of(self.record, said, shown), located)
-        return TakenHome(text, said, shown)
+        return ExportedFile(text, said, shown)
 
     def _refused(self, configuration: Configuration, said: Expressed) -> ExportError:
         what = setting_words(configuration, self._facts.clusters)

@@ -71,20 +71,20 @@ def decide(
     tried = [trial for trial in seen if may_win(trial.configuration)]
     aim = Aim(record.spec.objective, limit_bytes, facts.clusters)
     if not tried:
-        answer = _Answer("undecided", None, sentences.nothing_measured())
+        answer = _Answer("undecided", None, sentences.NOTHING_MEASURED)
     else:
         feasible = feasible_trials(tried, facts, aim, record.repeats)
         own = next((trial for trial in feasible if trial.configuration.key == facts.baseline.key), None)
         failed = sum(trial.measured is None for trial in tried)
         if own is not None and nothing_else_tells(seen, facts) and (failed or cut_short):
             busy = not failed and own.measured is not None and own.measured.contended
-            remark = sentences.too_busy() if busy else None
+            remark = sentences.TOO_BUSY if busy else None
             answer = _Answer("undecided", None, sentences.only_the_baseline(own, failed, cut_short), remark, busy)
         elif own is not None:
             scope = sentences.scope_of(tried, facts, num_configurations, cut_short)
             answer = _against_baseline(record, facts, own, tried, aim, scope, believed)
         elif baseline_trial(tried, facts) is None:
-            answer = _Answer("undecided", None, sentences.baseline_not_measured())
+            answer = _Answer("undecided", None, sentences.BASELINE_NOT_MEASURED)
         else:
             answer = _without_baseline(record, feasible, facts, aim, believed)
     if answer.winner is not None and _is_drowned(record, facts, answer, aim):
@@ -105,7 +105,7 @@ def decide(
         remarks.append(_left_out(record, facts, winner, aim, believed))
     remarks.append(allocator_offer(record, aim))
     if not baseline_is_finite(tried, facts):
-        remarks.append(sentences.not_finite())
+        remarks.append(sentences.NOT_FINITE)
     said = tuple(one for one in remarks if one is not None)
     return Verdict(kind, winner, reason, stop_reason, limit_bytes, comparisons, remarks=said, is_drowned=is_drowned)
 
@@ -180,16 +180,10 @@ def _without_baseline(
 
 
 def _against_baseline(
-    record: StudyRecord,
-    facts: Facts,
-    own: Trial,
-    tried: Sequence[Trial],
-    aim: Aim,
-    scope: str,
-    believed: Believed,
+    record: StudyRecord, facts: Facts, own: Trial, tried: Sequence[Trial], aim: Aim, scope: str, believed: Believed
 ) -> _Answer:
     if not own.measured or own.samples_per_s <= 0:
-        return _Answer("undecided", None, sentences.not_counted())
+        return _Answer("undecided", None, sentences.NOT_COUNTED)
     baseline, repeats, most_repetitions = facts.baseline, record.repeats, record.spec.finalist_repetitions
     compared = compare(repeats, baseline, aim, most_repetitions)
     winners = [one for one in compared if one.is_win]

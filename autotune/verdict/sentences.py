@@ -35,19 +35,13 @@ def scope_of(tried: Sequence[Trial], facts: Facts, num_configurations: int, cut_
     return f"The search measured {measured}{of} other settings{more}: {cut_short}."
 
 
-def nothing_measured() -> Remark:
-    """Say that there is no trial yet."""
-    return Remark("nothing_measured", "Nothing was measured yet.")
+NOTHING_MEASURED = Remark("nothing_measured", "Nothing was measured yet.")
 
 
-def baseline_not_measured() -> Remark:
-    """Say that there is no trial of the baseline yet."""
-    return Remark("baseline_not_measured", "The baseline was not measured yet.")
+BASELINE_NOT_MEASURED = Remark("baseline_not_measured", "The baseline was not measured yet.")
 
 
-def not_counted() -> Remark:
-    """Say that the baseline has no speed."""
-    return Remark("not_counted", "The baseline's samples could not be counted, so speeds can't be compared.")
+NOT_COUNTED = Remark("not_counted", "The baseline's samples could not be counted, so speeds can't be compared.")
 
 
 def only_the_baseline(own: Trial, num_failed: int, cut_short: str) -> Remark:
@@ -180,18 +174,13 @@ def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> Remar
     return Remark("machine_busy", f"{opening}: only differences of {difference} or more are reliable.")
 
 
-_TOO_BUSY = "Other programs kept this machine too busy for an answer: end them first."
-
-
-def too_busy() -> Remark:
-    """Say that other programs slowed everything down so much that there is no answer."""
-    return Remark("machine_too_busy", _TOO_BUSY)
+TOO_BUSY = Remark("machine_too_busy", "Other programs kept this machine too busy for an answer: end them first.")
 
 
 def slowed_down(best: Configuration, aim: Aim) -> Remark:
     """Say that other programs slowed the best down so much that there is no answer."""
     name = sentence(_name(best, aim))
-    text = f"{_TOO_BUSY} {name} may be the best, but was no faster than your script while they ran."
+    text = f"{TOO_BUSY.text} {name} may be the best, but was no faster than your script while they ran."
     return Remark("machine_too_busy", text)
 
 
@@ -231,13 +220,11 @@ def _share(count: int, rests_on: Sequence[Measurement], are_repetitions: bool) -
     return f"{count} of {len(rests_on)} {'measurements of the confirmation' if are_repetitions else 'trials'}"
 
 
-def not_finite() -> Remark:
-    """Say that the baseline's loss is not a number, which no setting mends."""
-    text = (
-        "The loss of your unchanged script is NaN or infinite: lower its learning rate or check its data before you "
-        "train with any setting."
-    )
-    return Remark("loss_not_finite", text)
+NOT_FINITE = Remark(
+    "loss_not_finite",
+    "The loss of your unchanged script is NaN or infinite: lower its learning rate or check its data before you train "
+    "with any setting.",
+)
 
 
 def not_equivalent(proof: Proof, clusters: Sequence[ClusterFacts]) -> Remark:
@@ -246,9 +233,7 @@ def not_equivalent(proof: Proof, clusters: Sequence[ClusterFacts]) -> Remark:
     return Remark("not_equivalent", f"{name} may not win. {proof.statement}")
 
 
-def none_equivalent() -> Remark:
-    """Say that after several settings which change the results no other is trusted."""
-    return Remark("not_equivalent", "So no other setting that changes how the script computes may win either.")
+NONE_EQUIVALENT = Remark("not_equivalent", "So no other setting that changes how the script computes may win either.")
 
 
 def nothing_better(

@@ -36,7 +36,7 @@ LEFT_OUT = {
     "autotune run train.py --devices 0,1": "it needs two GPUs",
     "autotune export STUDY --to mlflow": "`tests/unit/test_trackers.py` has the trackers",
     "autotune export STUDY --to wandb": "as above",
-    "autotune export STUDY --as torch": "`tests/e2e/test_taking_home.py` has a script with blocks",
+    "autotune export STUDY --as torch": "`tests/e2e/test_exporting.py` has a script with blocks",
     "autotune export STUDY --as transformers": "as above",
     "autotune audit train.py": "`tests/e2e/test_audit.py` has scripts that checkpoint",
     "autotune audit train.py -- --epochs 1": "as above",

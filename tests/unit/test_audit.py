@@ -35,7 +35,7 @@ from tests.fakes.watcher import FakeWatcher
 
 GIB = 1 << 30
 REGION = AuditedRegion("Block", "non_reentrant", 12, 0, 20 * GIB, 18 * GIB)
-BLOCKS = AuditedBlocks(("Block",), 12, 5 * GIB, 27 * GIB)
+BLOCKS = AuditedBlocks(("Block",), 12, 5 * GIB)
 
 
 def audit(kept, peak, *, without=29, cost=0.2, regions=(REGION,), **fields):

@@ -176,8 +176,7 @@ class Display:
         """Say that the search goes on with a choice, and why."""
         self._note(stage="Search", doing={})
         self._say(
-            f"\nSearch goes on with {choice}, because torch's allocator {idle}. Results do not change.",
-            style="bold",
+            f"\nSearch goes on with {choice}, because torch's allocator {idle}. Results do not change.", style="bold"
         )
 
     def searching_again(self) -> None:

@@ -99,12 +99,7 @@ class NvmlMeter(MemoryMeter):
     """
 
     def __init__(
-        self,
-        uuid: str,
-        *,
-        nvml: Any = None,
-        list_every: int = 10,
-        clock: Callable[[], float] = time.monotonic,
+        self, uuid: str, *, nvml: Any = None, list_every: int = 10, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._nvml = module_of(nvml)
         self._uuid = uuid

@@ -324,7 +324,7 @@ class SavedTensors(_UnharmedWatch):
         if not inside:
             return None
         names = tuple(dict.fromkeys(self._places.block_names[block] for block in inside))
-        return AuditedBlocks(names, len(inside), outside + max(inside.values()), inside.total())
+        return AuditedBlocks(names, len(inside), outside + max(inside.values()))
 
     def modules(self) -> Iterator[nn.Module]:
         """Return the outermost modules that have saved something."""

@@ -20,7 +20,7 @@ from autotune.records.plan import Plan
 from autotune.records.study import StudyRecord, StudySpec
 from autotune.store.database import open_store
 from autotune.tuning.budget import Interruption
-from autotune.tuning.exporting import TakenHome
+from autotune.tuning.exporting import ExportedFile
 from tests.fakes.stored_study import store_study
 from tests.fakes.study_record import study_record
 
@@ -55,9 +55,9 @@ def study_of(script: str, discovered: Discover, folder: Path) -> StudyRecord:
     )
 
 
-def take_home(
+def export_file(
     record: StudyRecord, kind: str, path: Path, plans: tuple[Plan, ...], *, nearest: bool = False
-) -> TakenHome:
+) -> ExportedFile:
     launcher = _Forking(
         python=sys.executable,
         root=path.parent / "runs",
@@ -66,7 +66,7 @@ def take_home(
         trial_timeout_s=DEADLINE_S,
         variables=variables(),
     )
-    taken = pipeline.take_home(
+    taken = pipeline.export_file(
         record,
         EXPORTERS[kind],
         path,
@@ -91,7 +91,7 @@ def run_edited(script: str, home: Path, *edits: tuple[str, str]) -> Finished:
 def test_blocks_with_batch_norm_count_once(tmp_path, discovered, plain: Plain):
     record = study_of("conv_blocks.py", discovered, tmp_path)
 
-    taken = take_home(record, "torch", tmp_path / "recompute.py", (Plan("ConvBlock+", 1, 2),))
+    taken = export_file(record, "torch", tmp_path / "recompute.py", (Plan("ConvBlock+", 1, 2),))
 
     assert taken.shown.proof.equal_to_script, taken.shown.proof
     assert [(one.class_name, one.chosen) for one in taken.said.blocks] == [("ConvBlock", (0, 1))]
@@ -108,7 +108,7 @@ def test_a_file_that_does_not_compute_what_the_script_does_is_not_written(tmp_pa
     record = study_of("conv_blocks.py", discovered, tmp_path)
 
     with pytest.raises(ExportError, match=r"does not compute what the script computes.*buffers"):
-        take_home(record, "torch", tmp_path / "recompute.py", (Plan("ConvBlock+", 1, -1),))
+        export_file(record, "torch", tmp_path / "recompute.py", (Plan("ConvBlock+", 1, -1),))
 
     assert not (tmp_path / "recompute.py").exists()
 
@@ -117,7 +117,7 @@ def test_a_file_that_does_not_compute_what_the_script_does_is_not_written(tmp_pa
 def test_trainer_takes_the_arguments_it_is_given(tmp_path, discovered, plain: Plain):
     record = study_of("hf_trainer.py", discovered, tmp_path)
 
-    taken = take_home(record, "transformers", tmp_path / "training_arguments.py", (Plan("GPT2Block+", 1, -1),))
+    taken = export_file(record, "transformers", tmp_path / "training_arguments.py", (Plan("GPT2Block+", 1, -1),))
 
     assert taken.shown.proof.equal_to_script, taken.shown.proof
     edited = run_edited(

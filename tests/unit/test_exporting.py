@@ -21,7 +21,7 @@ from autotune.records.outcome import ScriptError
 from autotune.records.plan import Plan
 from autotune.tuning import exporting
 from autotune.tuning.budget import Interruption
-from autotune.tuning.exporting import TakingHome
+from autotune.tuning.exporting import FileExport
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.predictable import PREDICTABLE
 from tests.fakes.study_record import FACTS as STUDY_FACTS
@@ -174,11 +174,11 @@ class Machine(FakeLauncher):
 
 def take(folder, *plans, repetitions=1, told=lambda what, outcome: None, interruption=None, nearest=False, **machine):
     plans = plans or ("Block+:1:2",)
-    home = TakingHome(
+    exporting = FileExport(
         study_record(facts=FACTS), TORCH, folder / "mine.py", limit_bytes=1 << 40, launcher=Machine(**machine),
         interruption=interruption or Interruption(), runs=folder, told=told,
     )  # fmt: skip
-    return home.take(setting(*plans), nearest=nearest, repetitions=repetitions)
+    return exporting.write(setting(*plans), nearest=nearest, repetitions=repetitions)
 
 
 def test_a_file_is_a_proven_one_or_none(tmp_path):

@@ -4,7 +4,7 @@ Takes databases of studies. Of each script the settings are winners and trials w
 be fastest under limits below the script's own peak. A short run of each script sees where its blocks are. ``nearly``
 says how the nearest differs, by the simulation: in the peak of a step above what is there all the time, and in the time
 of what is recomputed as a share of the script's step.
-``python tests/benchmarks/taking_home.py .autotune/studies.db``
+``python tests/benchmarks/exporting.py .autotune/studies.db``
 """
 
 from __future__ import annotations
