@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from ..errors import UsageError
-from ..files.shelf import Shelf
+from ..files.backup_directory import BackupDirectory
 from ..launch.port import Launcher
 from ..launch.process import ProcessLauncher
 from ..machine.devices import find_device
@@ -33,8 +33,8 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] | No
     gpus = read_gpus()
     for device in spec.devices:
         find_device(device, gpus)
-    shelf = Shelf(kept_files())
-    for sentence in shelf.recover().sentences(Path.cwd()):
+    backups = BackupDirectory(kept_files())
+    for sentence in backups.recover().sentences(Path.cwd()):
         sys.stderr.write(f"autotune: after a run that was killed: {sentence}\n")
     return ProcessLauncher(
         python=spec.python,
@@ -43,7 +43,7 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] | No
         start_timeout_s=spec.start_timeout_s,
         trial_timeout_s=spec.trial_timeout_s,
         variables={**os.environ, **(variables or {})},
-        shelf=None if spec.leaves_files else shelf,
+        backups=None if spec.leaves_files else backups,
         worker=worker_of(spec.engine),
     )
 

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ..records.choice import Choice
+from ..records.choice_types import Choice
 from ..records.choices import choices_of, converted_by, made_choices
 from ..records.configuration import keeps_batch_size
 from ..records.engines import ENGINES, PLAIN_ENGINES

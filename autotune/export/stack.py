@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import ExportError, PredictionError
 from ..predict.prediction import read_graphs
-from ..records.choice import StackLine
+from ..records.choice_types import StackLine
 from ..records.choices import choice_settings, converted_by, made_choices
 from ..records.codec import dumps
 from ..records.configuration import Configuration

@@ -1,4 +1,4 @@
-"""Puts back what runs have changed, from the journal."""
+"""Puts back what runs have changed, from the change log."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from .change_log import ChangeLog, Entry, open_lock, try_lock
 from .changes import Changes
-from .journal import Entry, Journal, open_lock, try_lock
 
 # A file system may round times, and a run writes a little longer than its controller lives.
 _SLACK_S = 5.0
 
 
 def put_back(folder: Path | str, *, of_the_dead: bool = True) -> Changes | None:
-    """Restore what the journal in ``folder`` names; None while a process of a run lives.
+    """Restore what the change log in ``folder`` names; None while a process of a run lives.
 
     ``of_the_dead``: files that were written after the runs' last sign of life are somebody else's, and stay.
     """
@@ -30,16 +30,16 @@ def put_back(folder: Path | str, *, of_the_dead: bool = True) -> Changes | None:
 
 def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
     # This may be ended at any moment, and is done again then.
-    changes, journal, alive_s = Changes(), Journal(folder), float("inf")
-    journal.read()
+    changes, log, alive_s = Changes(), ChangeLog(folder), float("inf")
+    log.read()
     if of_the_dead:
         with contextlib.suppress(FileNotFoundError):
             alive_s = (folder / "alive").stat().st_mtime + _SLACK_S
-    first = journal.first.values()
+    first = log.first.values()
     # Looked at before anything is changed: to remove one of two names of a file changes the time of the other.
-    newer = {path for path in (*journal.first, *journal.about) if _is_newer(path, alive_s)}
-    _open_folders(journal)
-    data = _data(journal)
+    newer = {path for path in (*log.first, *log.about) if _is_newer(path, alive_s)}
+    _open_folders(log)
+    data = _data(log)
     changes.data += sorted(path for path in data if os.path.lexists(path))
     left: list[str] = []
     # What is inside of others comes before them, so that each is looked at by itself.
@@ -51,7 +51,7 @@ def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
             changes.removed.append(entry.path)
         else:
             left.append(entry.path)
-    changes.others = _others(left, journal, newer)
+    changes.others = _others(left, log, newer)
     for entry in sorted((one for one in first if one.was == "folder"), key=lambda one: one.path):
         if not os.path.isdir(entry.path):
             _clear(entry.path)  # what is no folder always goes
@@ -65,14 +65,14 @@ def _restore(folder: Path, *, of_the_dead: bool) -> Changes:
         if _clear(path):
             Path(path).symlink_to(entry.kept)
             changes.put_back.append(path)
-    _put_files_back(journal.entries, changes, newer)
+    _put_files_back(log.entries, changes, newer)
     changes.unkept |= {entry.path: entry.kept for entry in first if entry.was == "unkept" and _has_changed(entry)}
-    _describe(journal, changes, newer)
+    _describe(log, changes, newer)
     changes.removed = _outermost(changes.removed)
-    for place in {str(Path(entry.kept).parent) for entry in journal.entries if entry.was == "file"}:
+    for place in {str(Path(entry.kept).parent) for entry in log.entries if entry.was == "file"}:
         with contextlib.suppress(OSError):
             Path(place).rmdir()
-    journal.clear()
+    log.clear()
     return changes
 
 
@@ -84,13 +84,13 @@ def _has_changed(entry: Entry) -> bool:
         return True
 
 
-def _data(journal: Journal) -> set[str]:
+def _data(log: ChangeLog) -> set[str]:
     """Return the outermost new path around each path that a run has made before its training and read."""
     found = set()
-    for path in [entry.path for entry in journal.entries if entry.was == "read"]:
+    for path in [entry.path for entry in log.entries if entry.was == "read"]:
         around = [str(one) for one in (Path(path), *Path(path).parents)]
-        made = [one for one in around if one in journal.first and journal.first[one].was == "absent"]
-        if made and journal.first[made[-1]].is_early:
+        made = [one for one in around if one in log.first and log.first[one].was == "absent"]
+        if made and log.first[made[-1]].is_early:
             found.add(made[-1])
     return found
 
@@ -118,17 +118,17 @@ def _put_files_back(entries: Iterable[Entry], changes: Changes, newer: set[str])
         changes.put_back.append(path)
 
 
-def _open_folders(journal: Journal) -> None:
-    for path in journal.about:
+def _open_folders(log: ChangeLog) -> None:
+    for path in log.about:
         with contextlib.suppress(OSError):
             mode = os.lstat(path).st_mode
             if stat.S_ISDIR(mode):
                 os.chmod(path, stat.S_IMODE(mode) | stat.S_IRWXU)
 
 
-def _describe(journal: Journal, changes: Changes, newer: set[str]) -> None:
+def _describe(log: ChangeLog, changes: Changes, newer: set[str]) -> None:
     """Restore permissions and times, once everything else is in its place."""
-    for entry in sorted(journal.about.values(), key=lambda one: one.path, reverse=True):
+    for entry in sorted(log.about.values(), key=lambda one: one.path, reverse=True):
         path = entry.path
         try:
             found = os.lstat(path)
@@ -161,13 +161,13 @@ def _is_newer(path: str, alive_s: float) -> bool:
     return not stat.S_ISDIR(found.st_mode) and found.st_ctime > alive_s
 
 
-def _others(left: list[str], journal: Journal, newer: set[str]) -> list[str]:
+def _others(left: list[str], log: ChangeLog, newer: set[str]) -> list[str]:
     """Return the paths that no run was seen to write, or somebody wrote later, where runs have made something."""
     found = {path for path in left if path in newer}
     for path in _outermost(left):
         for above, folders, files in os.walk(path):
             inside = (os.path.join(above, name) for name in (*folders, *files))
-            found |= {one for one in inside if one not in journal.first}
+            found |= {one for one in inside if one not in log.first}
     return _outermost(list(found))
 
 

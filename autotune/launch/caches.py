@@ -15,7 +15,7 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..files.journal import open_lock, try_lock
+from ..files.change_log import open_lock, try_lock
 
 # The folders in a cache, and the variable that leads torch, Triton and torch.utils.cpp_extension to each.
 _VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions"}

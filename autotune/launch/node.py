@@ -24,8 +24,8 @@ from typing import Any
 import psutil
 
 from ..errors import AutotuneError, RunError
+from ..files.backup_directory import BackupDirectory
 from ..files.changes import Changes
-from ..files.shelf import Shelf
 from ..machine.interpreter import check_worker_python
 from ..records.run import Request
 from .archive import unpack
@@ -116,7 +116,7 @@ class Post:
             self._at = self._folder / "files"
             self._at.mkdir()
             unpack(terms.archive, self._at)
-        # A shelf takes what is beside it to be autotune's own, so the copy of the user's files is one folder up.
+        # What is beside a backup directory counts as autotune's own, so the copy of the user's files is one folder up.
         self._launcher = ProcessLauncher(
             python=terms.python or sys.executable,
             root=self._folder / _OWN / "runs",
@@ -124,7 +124,7 @@ class Post:
             start_timeout_s=terms.start_timeout_s,
             trial_timeout_s=terms.trial_timeout_s,
             variables=_clean_variables(self._raylet, terms.gpus),
-            shelf=None if terms.leaves_files else Shelf(self._folder / _OWN / "kept"),
+            backups=None if terms.leaves_files else BackupDirectory(self._folder / _OWN / "kept"),
             **terms.options,
         )
 
@@ -274,12 +274,12 @@ def _clear_stale() -> None:
         pid = folder.name.rpartition("-")[2]
         with contextlib.suppress(OSError, AutotuneError):
             status = folder.lstat()
-            # Anybody may make a folder of that name here, and what is put back is whatever the journal in it says.
+            # Anybody may make a folder of that name here, and what is put back is whatever the change log in it says.
             if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
                 continue
             if not pid.isdigit() or psutil.pid_exists(int(pid)) or time.time() - status.st_mtime < _STALE_S:
                 continue
             kept = folder / _OWN / "kept"
-            Shelf(kept).recover()
+            BackupDirectory(kept).recover()
             if not (kept / "journal.jsonl").exists():  # else something could not be put back: it stays to be looked at
                 shutil.rmtree(folder, ignore_errors=True)

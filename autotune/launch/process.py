@@ -15,8 +15,8 @@ from functools import partial
 from pathlib import Path
 
 from ..errors import RunError, UsageError
+from ..files.backup_directory import BackupDirectory
 from ..files.changes import Changes
-from ..files.shelf import Shelf
 from ..machine.devices import Gpus, find_device
 from ..machine.interpreter import WORKER
 from ..machine.meters.nvidia import meter_for, read_gpus
@@ -107,7 +107,7 @@ class ProcessLauncher:
         variables: the environment that the worker gets, but for the device.
         gpus: lists the devices.
         worker: the bootstrap.
-        shelf: keeps aside what runs change on disk, and puts it back; None leaves it as runs have changed it.
+        backups: keeps aside what runs change on disk, and puts it back; None leaves it as runs have changed it.
         caches: where the compile caches of runs are; below ``root`` unless given.
     """
 
@@ -124,7 +124,7 @@ class ProcessLauncher:
         variables: Mapping[str, str] = os.environ,
         gpus: Callable[[], Gpus] = read_gpus,
         worker: Path = WORKER,
-        shelf: Shelf | None = None,
+        backups: BackupDirectory | None = None,
         caches: Path | None = None,
     ) -> None:
         self._python = python
@@ -135,7 +135,7 @@ class ProcessLauncher:
         self._variables = variables
         self._gpus = gpus
         self._worker = worker
-        self._shelf = shelf
+        self._backups = backups
         self._caches = CompileCaches(caches or root / "caches", variables)
         self._fork_refusal = ""
         # Modules that are not imported ahead, and a note of why.
@@ -153,7 +153,7 @@ class ProcessLauncher:
     @property
     def changes(self) -> Changes:
         """See ``Launcher``."""
-        return Changes() if self._shelf is None else self._shelf.changes
+        return Changes() if self._backups is None else self._backups.changes
 
     def run(
         self,
@@ -177,7 +177,7 @@ class ProcessLauncher:
             request,
             free_bytes=meter.free_bytes,
             usable_bytes=meter.usable_bytes,
-            kept_in="" if self._shelf is None else str(self._shelf.folder),
+            kept_in="" if self._backups is None else str(self._backups.folder),
         )
         with contextlib.ExitStack() as around:
             around.callback(meter.close)
@@ -186,8 +186,8 @@ class ProcessLauncher:
                 Supervision, directory=directory, meter=meter, patience=self._patience, on_event=on_event
             )
             with writing_to(directory):
-                if self._shelf is not None:
-                    around.enter_context(self._shelf.run())
+                if self._backups is not None:
+                    around.enter_context(self._backups.run())
                 loan = self._caches.lend(device)
             ended_well = False
             try:
@@ -292,9 +292,9 @@ class ProcessLauncher:
 
     def _after_death(self) -> tuple[str, ...]:
         """Return the command that puts back what a run has changed whose controller was killed."""
-        if self._shelf is None:
+        if self._backups is None:
             return ()
-        return (sys.executable, "-I", "-c", _PUT_BACK, str(_PACKAGES), str(self._shelf.folder))
+        return (sys.executable, "-I", "-c", _PUT_BACK, str(_PACKAGES), str(self._backups.folder))
 
     def _start(self, directory: Path, variables: Mapping[str, str]) -> ProcessTree:
         command = worker_command(self._python, directory, worker=self._worker)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import RunError, UsageError
-from ..files.journal import open_lock, try_lock
+from ..files.change_log import open_lock, try_lock
 from .environments import (
     EXTENSION,
     MARKER,

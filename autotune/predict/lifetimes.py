@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from .course import Course
+from .memory_timeline import MemoryTimeline
 
 
 def highest_point(
@@ -20,7 +20,7 @@ def highest_point(
     state_bytes: int,
     start_bytes: int,
     is_forward: bool,
-    course: Course | None = None,
+    timeline: MemoryTimeline | None = None,
 ) -> int:
     """Run the nodes of a half in order, and return its highest point in bytes.
 
@@ -36,7 +36,7 @@ def highest_point(
         state_bytes: what such a state takes.
         start_bytes: what is alive when it begins.
         is_forward: whether it is the forward.
-        course: is told all of it.
+        timeline: is told all of it.
     """
     last: dict[int, int] = {}
     for place, node in enumerate(order):
@@ -59,16 +59,16 @@ def highest_point(
             holders[storage] = held + 1
             if not held:
                 current += sizes[storage]
-                if course is not None:
-                    course.changed(storage, sizes[storage])
+                if timeline is not None:
+                    timeline.changed(storage, sizes[storage])
         state = state_bytes if node in redrawn else 0
         # The backward holds the generator's own state too while it redraws.
         during = current + workspace.get(node, 0) + state
         if is_forward:
             current += state
         highest = max(highest, during)
-        if course is not None:
-            course.ran(during)
+        if timeline is not None:
+            timeline.ran(during)
         for gone in dying[place]:
             for storage in storages[gone]:
                 left = holders.get(storage)
@@ -77,8 +77,8 @@ def highest_point(
                 holders[storage] = left - 1
                 if left == 1:
                     current -= sizes[storage]
-                    if course is not None:
-                        course.changed(storage, -sizes[storage])
+                    if timeline is not None:
+                        timeline.changed(storage, -sizes[storage])
         if not is_forward:
             current -= state
     return highest

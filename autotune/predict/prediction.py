@@ -12,8 +12,8 @@ from ..records.facts import Facts
 from ..records.gate import GraphReading
 from ..records.outcome import Measured
 from ..records.plan import ALL
-from .course import Course
 from .formulas import Formula
+from .memory_timeline import MemoryTimeline
 from .simulation import Kept, Simulated, Simulation
 
 
@@ -147,7 +147,7 @@ class Predictor:
         growing = self._facts.per_sample.items()
         return dimensions | {name: math.ceil(share * batch_size) for name, share in growing if name in dimensions}
 
-    def course(self, configuration: Configuration) -> Course:
+    def timeline(self, configuration: Configuration) -> MemoryTimeline:
         """Return what a step of a configuration holds, moment by moment, on top of what is there all the time.
 
         Raises:
@@ -156,7 +156,7 @@ class Predictor:
         if ENGINES[self._engine].fuses:
             raise PredictionError(f"engine {self._engine} fuses operators, so the moments of a step are not known")
         self.predict(configuration)
-        return self._simulation.course(
+        return self._simulation.timeline(
             configuration.plans,
             configuration.level,
             dimensions=self.dimensions_at(configuration.batch_size),

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from ..records.graph import ActivationGraph, SharedStorage, StepTrace, Stretch
 from ..records.plan import COMPROMISED, Plan, Quota, level_plans
-from .course import Blocks, Course
 from .formulas import Formula
 from .lifetimes import highest_point
+from .memory_timeline import Blocks, MemoryTimeline
 from .partition import GraphSplitter, Split
 
 
@@ -103,16 +103,16 @@ class Simulation:
             found.append(Kept(kept, frozenset(graph.recomputed(split))))
         return found
 
-    def course(
+    def timeline(
         self, plans: Iterable[Plan] = (), level: int = 0, *, dimensions: Mapping[str, int], accumulates: bool = True
-    ) -> Course:
+    ) -> MemoryTimeline:
         """Return every moment of the trace whose peak ``run`` gives, with the same arguments."""
         splits = self._split(self._quota(plans, level))
         traces = self._traces if accumulates else self._first_traces
         highest = max(traces, key=lambda trace: trace.run(splits, dimensions) + trace.trace.gradients)
-        course = Course([graph.graph for graph in self._graphs])
-        highest.run(splits, dimensions, course)
-        return course
+        timeline = MemoryTimeline([graph.graph for graph in self._graphs])
+        highest.run(splits, dimensions, timeline)
+        return timeline
 
     def accounted(self, dimensions: Mapping[str, int]) -> list[Accounted]:
         """Return for each trace what the graphs account for without plans."""
@@ -180,7 +180,7 @@ class _Graph:
         split: Split,
         dimensions: Mapping[str, int],
         start_bytes: int,
-        course: Course | None,
+        timeline: MemoryTimeline | None,
         changed: Mapping[int, int] | None = None,
     ) -> int:
         """Run a half on top of what is there, and return its highest point: a backward where ``changed`` is given.
@@ -206,7 +206,7 @@ class _Graph:
             state_bytes=self.state_bytes,
             start_bytes=start_bytes,
             is_forward=changed is None,
-            course=course,
+            timeline=timeline,
         )
 
     def returned_bytes(self, saved: set[int], dimensions: Mapping[str, int]) -> int:
@@ -264,8 +264,10 @@ class _Trace:
             for stretch in range(each.born, each.held_until + 1):
                 self._held[stretch].append(number)
 
-    def run(self, splits: Sequence[Split], dimensions: Mapping[str, int], course: Course | None = None) -> int:
-        """Return the highest point, above what there is when it begins; ``course`` is told of every point."""
+    def run(
+        self, splits: Sequence[Split], dimensions: Mapping[str, int], timeline: MemoryTimeline | None = None
+    ) -> int:
+        """Return the highest point, above what there is when it begins; ``timeline`` is told of every point."""
         trace, saved = self.trace, self._saved(splits)
         alive = self._alive(saved)
         kept = self._kept(splits, saved, alive, dimensions)
@@ -275,8 +277,8 @@ class _Trace:
         for place, (event, stretch) in enumerate(zip(trace.events, trace.stretches, strict=True)):
             call = event if event >= 0 else -1 - event
             graph, split = self._graphs[call], splits[trace.calls[call]]
-            if course is not None:
-                course.enter(
+            if timeline is not None:
+                timeline.enter(
                     trace.calls[call],
                     saved=saved[call],
                     held=[
@@ -288,7 +290,7 @@ class _Trace:
                     is_forward=event >= 0,
                 )
             if event >= 0:
-                peak, returned = graph.run(split, dimensions, level, course), 0
+                peak, returned = graph.run(split, dimensions, level, timeline), 0
             else:
                 level += graph.own_bytes(graph.tangents, dimensions)
                 # Nothing is freed of what is held elsewhere too. What is not given is another copy, recomputed.
@@ -299,7 +301,7 @@ class _Trace:
                     for storage, number in self._shared[call].items()
                     if storage in saved[call] or storage in graph.tangents
                 }
-                peak = graph.run(split, dimensions, level, course, changed)
+                peak = graph.run(split, dimensions, level, timeline, changed)
                 returned = graph.returned_bytes(saved[call], dimensions)
             begin = kept[place] + returned + stretch.gradients_begin + int(scale * stretch.begin)
             # What comes after the last backward is about parameters, and so are the copies that become their gradients.
@@ -307,8 +309,8 @@ class _Trace:
             copied = max(0, stretch.gradients_end - stretch.gradients_begin)
             fixed = stretch.rise if is_last else min(stretch.rise, copied)
             rise = fixed + int(scale * (stretch.rise - fixed))
-            if course is not None:
-                course.left(begin + rise, gradients=stretch.gradients_end)
+            if timeline is not None:
+                timeline.left(begin + rise, gradients=stretch.gradients_end)
             highest = max(highest, peak, begin + rise)
             if stretch.late_rise is not None:
                 late = begin + stretch.gradients_end - stretch.gradients_begin + int(scale * stretch.late_rise)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError, did_you_mean
-from .choice import Choice, RefusedChoice, StackLine
+from .choice_types import Choice, RefusedChoice, StackLine
 from .conversion import CONVERSIONS, ConversionChoice
 from .engines import ENGINES, NEEDS_CUDA, Engine
 from .facts import Facts

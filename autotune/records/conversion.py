@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .choice import Choice, StackLine
+from .choice_types import Choice, StackLine
 from .facts import Facts
 from .inference import Conversion
 

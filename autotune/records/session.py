@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from .choice import Choice
+from .choice_types import Choice
 from .conversion import ConversionChoice
 from .environment import DeviceKind
 from .inference import Conversion

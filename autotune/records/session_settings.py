@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from .choice import Choice, StackLine
+from .choice_types import Choice, StackLine
 from .environment import DeviceKind
 from .facts import Facts
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from ..errors import PredictionError
-from ..predict.course import Moment
+from ..predict.memory_timeline import Moment
 from ..predict.prediction import Predictor
 from ..records.configuration import Configuration
 from ..records.facts import Facts
@@ -68,19 +68,19 @@ def _step(name: str, record: StudyRecord, predictor: Predictor, configuration: C
     facts = record.facts
     assert facts is not None
     planned = as_simulated(facts, configuration)
-    course, predicted = predictor.course(planned), predictor.predict(planned)
+    timeline, predicted = predictor.timeline(planned), predictor.predict(planned)
     figures, split = figures_of(record, configuration), facts.split
     measured = None if figures is None else figures.peaks.fit_bytes
     found_gradients = predicted.simulated.gradient_bytes
-    moments = _fewer(course.moments)
-    groups = _groups(len(course.names))
+    moments = _fewer(timeline.moments)
+    groups = _groups(len(timeline.names))
     return StepMemory(
         name=name,
         parameters=0 if split is None else split.parameters + split.buffers,
         optimizer_state=0 if split is None else split.optimizer_state,
         rest=0 if measured is None else max(0, measured - predicted.peak_bytes),
         gradients=tuple(max(0, found_gradients + moment.gradients) for moment in moments),
-        block_names=tuple(_group_name(course.names, group) for group in groups),
+        block_names=tuple(_group_name(timeline.names, group) for group in groups),
         blocks=tuple(tuple(sum(moment.blocks[number] for number in group) for moment in moments) for group in groups),
         outside=tuple(moment.outside for moment in moments),
         passing=tuple(

@@ -19,8 +19,8 @@ from ..records.figures import figure_cells, format_spread
 from ..records.units import format_bytes, format_duration, format_rate
 from ..records.words import cut_names
 from . import answer, sentences, tables
-from .area import draw_steps
 from .chart import draw_batches, draw_chart
+from .memory_chart import draw_steps
 from .record import Point, Report, ReportedSetting, winner_word
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from ..errors import PredictionError
-from ..predict.course import Blocks
+from ..predict.memory_timeline import Blocks
 from ..predict.prediction import Predictor
 from ..predict.simulation import Kept
 from ..records.configuration import Configuration

@@ -28,7 +28,7 @@ The protocol, whole; ``records/run.py`` and ``records/progress.py`` define its t
    which the worker puts on their ``PYTHONPATH``, the run directory through ``AUTOTUNE_RUN``, and the request through
    ``AUTOTUNE_REQUEST``.
 8. A run compiles into the caches that the request names. Where it names a folder for them, files that the script
-   changes are kept aside there first (``files/keeper.py``); processes that the script starts find that folder through
+   changes are kept aside there first (``files/backup.py``); processes that the script starts find that folder through
    ``AUTOTUNE_FILES``. The controller puts the files back.
 9. In mode ``launch`` the worker is the command's own process. It removes the run directory once it has read the
    request, writes none of these files, and lets the script run to its end; nothing but the script writes to standard

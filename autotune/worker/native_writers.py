@@ -1,4 +1,4 @@
-"""Wrappers of functions that write files in native code, of which no audit hook hears: they tell the keeper."""
+"""Wrappers of functions that write files in native code, of which no audit hook hears: they tell the backup."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from typing import Any
 
-from ..files.keeper import replaced
+from ..files.backup import replaced
 from .torch_import import when_imported
 
 # Class in the module (or none), function, and the position of the path, ``self`` included. All empty that file.

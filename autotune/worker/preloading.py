@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from ..records.facts import Preload
 from .hidden_modules import REPLACED_BY_TORCH
+from .import_state import ImportState
 from .native_writers import watch_native_writers
-from .surroundings import Surroundings
 
 # Functions of torch that the worker replaces for a run.
 _REPLACED = (("torch", "compile"), ("torch.autograd", "backward"))
@@ -155,7 +155,7 @@ def _functions(name: str) -> dict[str, int]:
 
 class _Traces:
     def __init__(self) -> None:
-        self._surroundings = Surroundings()
+        self._surroundings = ImportState()
         self._torch_state = TorchState()
         self._others = self._now()
 

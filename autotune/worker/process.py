@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import torch
 
-from ..files.keeper import note_training
+from ..files.backup import note_training
 from ..metering.results import ProgressFile, append_line, ranks_of_results
 from ..records.configuration import Configuration
 from ..records.facts import Preload

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ..errors import FormatError
-from ..files.keeper import FOLDER_VARIABLE, install_keeper
+from ..files.backup import FOLDER_VARIABLE, install_backup
 from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import append_line
 from ..records.choices import made_choices
@@ -27,12 +27,12 @@ from ..records.stale import REFUSED_STATUS
 from .exported_file import choose, patch
 from .failure import EXIT_ADVICE, exit_words, failure_of, let_children_end
 from .hooks import batch_size, training_libraries
+from .import_state import ImportState
 from .import_watch import ImportWatch
 from .native_writers import watch_native_writers
 from .proving.seeds import keep_casts, seed_generators, seed_numpy
 from .refusal import share_refusal, was_refused
 from .script import hide_worker, own_traceback, run_module, run_script
-from .surroundings import Surroundings
 from .torch_import import LIBRARIES, when_imported
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class _Host:
         self.conductor: Any = None
         self._hidden = hidden
         discovers = request.mode == "discover"
-        self._surroundings = Surroundings() if hidden is not None or discovers else None
+        self._surroundings = ImportState() if hidden is not None or discovers else None
         self._imports = ImportWatch() if discovers and hidden is None else None
         self._change = ""
         self._change_since: Callable[[], str] | None = None
@@ -93,7 +93,7 @@ class _Host:
             hidden.about_to_reveal = self.compare_packages
 
     def compare(self) -> None:
-        """Compare the surroundings, when the script is about to import torch."""
+        """Compare the import_state, when the script is about to import torch."""
         self._change = "" if self._surroundings is None else self._surroundings.change()
         if self._change and self._hidden is not None:
             self._refuse(self._change)
@@ -119,8 +119,8 @@ class _Host:
         if self._surroundings is not None:
             from .preloading import TorchState
 
-            surroundings, torch_state = Surroundings(), TorchState()
-            self._change_since = lambda: surroundings.any_change() or torch_state.change()
+            import_state, torch_state = ImportState(), TorchState()
+            self._change_since = lambda: import_state.any_change() or torch_state.change()
             if self._imports is not None:
                 self._imports.torch_is_imported(self._change_since)
 
@@ -148,7 +148,7 @@ def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
         show_stacks()
     if request.kept_in:
         os.environ[FOLDER_VARIABLE] = request.kept_in
-        install_keeper(request.kept_in)
+        install_backup(request.kept_in)
     os.environ.update(request.caches)
     _follow_children(directory, request)
     _choose_sizes(request)

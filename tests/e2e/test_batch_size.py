@@ -178,4 +178,4 @@ def test_a_batch_that_is_not_the_requested_one_is_no_measurement(discovered: Dis
     first, second = run.result.outcomes
     assert second is None
     assert isinstance(first, Fallback)
-    assert first.cause == "batch size 16 was asked for, but the batches of the training steps hold 8 samples"
+    assert first.cause == "batch size 16 was asked for, but the batches of the training steps have 8 samples"

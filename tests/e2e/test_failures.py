@@ -135,7 +135,7 @@ FAILURES = {
     "the loss is not a number": Failure(
         train_to_infinity,
         "The loss of your unchanged script is NaN or infinite",
-        "lower its learning rate or look at its data before you train",
+        "lower its learning rate or check its data before you train",
         status=0,
     ),
     "the interpreter has no torch": Failure(

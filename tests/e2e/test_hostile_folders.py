@@ -69,7 +69,7 @@ SHOW = ("show", "s")
 LINK = "is a link to .*outside.*, and autotune does not write through it"
 
 REFUSED: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str, str]] = {
-    "our folder is somebody else's": (a_link(".autotune", ""), RUN, LINK, "an empty folder: that one holds 'a'"),
+    "our folder is somebody else's": (a_link(".autotune", ""), RUN, LINK, "an empty folder: that one contains 'a'"),
     "our folder dangles": (a_link(".autotune", "none"), RUN, LINK, "an empty folder: that one leads nowhere"),
     "our folder is a file": (lambda path: (path / ".autotune").touch(), RUN, "cannot make the folder", "write to"),
     "the database": (a_link(".autotune/studies.db", "new.db"), RUN, LINK, "remove it"),
@@ -80,8 +80,8 @@ REFUSED: dict[str, tuple[Callable[[Path], None], tuple[str, ...], str, str]] = {
     "the study's runs": (a_link(".autotune/runs/s", "sub"), RUN, LINK, "remove it"),
     "a run": (a_link(".autotune/runs/s/discovery", "sub"), RUN, LINK, "remove it"),
     "what is kept": (a_link(".autotune/kept", "sub"), RUN, LINK, "remove it"),
-    "the journal": (a_link(".autotune/kept/journal.jsonl", "a"), RUN, LINK, "remove it"),
-    "a journal of another folder": (a_journal_from_elsewhere, RUN, "of runs in another folder, '/some", "remove it"),
+    "the change log": (a_link(".autotune/kept/journal.jsonl", "a"), RUN, LINK, "remove it"),
+    "a change log of another folder": (a_journal_from_elsewhere, RUN, "of runs in another folder, '/some", "remove it"),
     "the bundle": (a_link("autotune-s", "sub"), RUN, LINK, "--output DIR"),
     "the settings are a pipe": (a_pipe("autotune.toml"), RUN, "autotune.toml' is no plain file", "move it away"),
     "the project is a pipe": (a_pipe("pyproject.toml"), SHOW, "pyproject.toml' is no plain file", "move it away"),
@@ -104,7 +104,7 @@ def test_what_would_write_elsewhere_or_wait_for_ever_is_refused_before_anything_
 
     done = run_inside(*command, folder=folder)
 
-    status = 1 if "journal of another" in what else 2
+    status = 1 if "change log of another" in what else 2
     check_told(done, status=status, cause=cause, next_step=next_step)
     assert {name for name in before.items() ^ everything(folder.parent).items() if ".autotune" not in name[0]} == set()
     assert not list(folder.rglob("request.json")), "the script was run"

@@ -84,7 +84,7 @@ def cut_short(path):
         (of_text, "m.onnx is not an ONNX model", "onnx.load reads"),
         (cut_short, "m.onnx is not an ONNX model", "onnx.load reads"),
         (without_operators, "m.onnx has no operators", "Export the model anew."),
-        (without_its_weights, "the weights of m.onnx are in 'weights', which is not there", "beside the model"),
+        (without_its_weights, "the weights of m.onnx are in 'weights', which is not there", "into the model's folder"),
         (of_a_later_opset, "Opset 99 is under development", "with an older opset"),
         (without_a_shape, "input 'image' has no shape", "Export the model with the shapes of its inputs"),
         (of_an_unknown_operator, "does not take it (INVALID_GRAPH)", "with ONNX's own operators"),

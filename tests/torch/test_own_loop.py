@@ -537,7 +537,7 @@ def test_a_gradient_of_a_gradient_is_an_error_of_torchs(bundle: Bundle) -> None:
 
 
 def test_engine_ortmodule_is_refused_with_the_reason(bundle: Bundle) -> None:
-    with pytest.raises(BundleError, match="engine 'ortmodule' puts ONNX Runtime's module in the place") as refused:
+    with pytest.raises(BundleError, match="engine 'ortmodule' replaces the model") as refused:
         autotune.apply(made(Net), bundle(*GELUS, engine="ortmodule"))
     assert "autotune launch" in refused.value.hint
 

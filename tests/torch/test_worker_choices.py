@@ -11,14 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from torch.optim.optimizer import Optimizer
-
-from autotune.errors import UsageError
-from autotune.export.readme import render_readme
-from autotune.export.stack import build_stack
-from autotune.records.choice import Choice, StackLine
-from autotune.records.choices import (
+from autotune.records.choice_typess import (
     ENGINES_CHOICES,
     TORCH_CHOICES,
     AutocastChoice,
@@ -26,6 +19,13 @@ from autotune.records.choices import (
     choices_of,
     made_choices,
 )
+from torch import nn
+from torch.optim.optimizer import Optimizer
+
+from autotune.errors import UsageError
+from autotune.export.readme import render_readme
+from autotune.export.stack import build_stack
+from autotune.records.choice_types import Choice, StackLine
 from autotune.records.configuration import Configuration
 from autotune.records.engines import Engine
 from autotune.records.facts import Facts

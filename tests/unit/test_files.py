@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import RunError
+from autotune.files.backup import Backup
+from autotune.files.backup_directory import BackupDirectory
+from autotune.files.change_log import ChangeLog, Entry
 from autotune.files.changes import Changes
-from autotune.files.journal import Entry, Journal
-from autotune.files.keeper import Keeper
 from autotune.files.put_back import put_back
-from autotune.files.shelf import Shelf
 from tests.fakes.hostile_names import HOSTILE_NAMES
 
 EMPTIES = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -29,9 +29,9 @@ HEAD = f"""
 import os, shutil, sqlite3, stat, subprocess, sys, tempfile
 from pathlib import Path
 sys.path.insert(0, {str(ROOT)!r})
-from autotune.files.keeper import Keeper, install_keeper, note_training
-Keeper.heard.__cantrace__ = True  # else coverage, a tracer, sees nothing of what an audit hook does
-install_keeper(sys.argv[1])
+from autotune.files.backup import Backup, install_backup, note_training
+Backup.heard.__cantrace__ = True  # else coverage, a tracer, sees nothing of what an audit hook does
+install_backup(sys.argv[1])
 """
 
 
@@ -80,7 +80,7 @@ def tree(folder: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
-def shelf_of(place: Path) -> Path:
+def backups_of(place: Path) -> Path:
     folder = place / ".autotune/kept"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -88,7 +88,7 @@ def shelf_of(place: Path) -> Path:
 
 def run(place: Path, script: str) -> None:
     """Run a script as a run does, in a process of its own."""
-    command = [sys.executable, "-c", HEAD + textwrap.dedent(script), str(shelf_of(place))]
+    command = [sys.executable, "-c", HEAD + textwrap.dedent(script), str(backups_of(place))]
     done = subprocess.run(command, cwd=place, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -172,7 +172,7 @@ def test_every_file_is_as_it_was(place: Path, what: str, moment: str) -> None:
     run(place, ("note_training()\n" if moment == "training" else "") + textwrap.dedent(WRITES[what]))
     assert around(place) != before, "the script has changed nothing: the test shows nothing"
 
-    changes = put_back(shelf_of(place))
+    changes = put_back(backups_of(place))
 
     assert changes
     assert (changes.others, changes.unkept, changes.newer) == ([], {}, {})
@@ -189,7 +189,7 @@ def test_what_was_opened_to_be_emptied_and_is_no_file_is_not_touched(place: Path
         "stat.S_ISFIFO(os.stat('pipe').st_mode) or sys.exit('another one')",
     )
 
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
 
     assert around(place) == before
 
@@ -198,30 +198,30 @@ def test_a_file_with_a_long_name_that_somebody_else_has_replaced_keeps_what_fits
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.modules["autotune.files.put_back"], "_SLACK_S", 0.0)
-    keeper = Keeper(shelf_of(place), {})
+    backup = Backup(backups_of(place), {})
     for name in LONG:
-        keeper.heard("open", (str(place / name), "w", EMPTIES))
-    (shelf_of(place) / "alive").touch()
+        backup.heard("open", (str(place / name), "w", EMPTIES))
+    (backups_of(place) / "alive").touch()
     time.sleep(0.1)
     for name in LONG:
         (place / name).write_text("three days of training")
 
-    changes = Shelf(shelf_of(place)).recover()
+    changes = BackupDirectory(backups_of(place)).recover()
 
     assert {path.removeprefix(f"{place}/") for path in changes.newer} == set(LONG)
     assert [Path(older).read_text() for older in changes.newer.values()] == [f"{name}, as it was\n" for name in LONG]
 
 
 def test_what_a_journal_of_another_folder_names_is_left_alone(place: Path) -> None:
-    keeper = Keeper(shelf_of(place), {})
-    keeper.heard("open", (str(place / "new"), "w", EMPTIES))
-    keeper.heard("open", (str(place / "a"), "w", EMPTIES))
+    backup = Backup(backups_of(place), {})
+    backup.heard("open", (str(place / "new"), "w", EMPTIES))
+    backup.heard("open", (str(place / "a"), "w", EMPTIES))
     (place / "new").write_text("of a run that is at work")
     copy = place.parent / "copy"
-    shutil.copytree(shelf_of(place), copy / "kept")
+    shutil.copytree(backups_of(place), copy / "kept")
 
-    with pytest.raises(RunError, match=f"is of runs in another folder, '{shelf_of(place)}'") as told:
-        Shelf(copy / "kept").recover()
+    with pytest.raises(RunError, match=f"is of runs in another folder, '{backups_of(place)}'") as told:
+        BackupDirectory(copy / "kept").recover()
 
     assert str(copy / "kept") in told.value.hint
     assert (place / "new").read_text() == "of a run that is at work"
@@ -230,10 +230,10 @@ def test_what_a_journal_of_another_folder_names_is_left_alone(place: Path) -> No
 
 def test_a_journal_that_says_nothing_of_where_it_was_written_is_left_alone(place: Path) -> None:
     line = json.dumps({"path": str(place / "a"), "was": "absent"})
-    (shelf_of(place) / "journal.jsonl").write_text(f"{line}\n")
+    (backups_of(place) / "journal.jsonl").write_text(f"{line}\n")
 
     with pytest.raises(RunError, match="is of runs in another folder, and is not put back"):
-        Shelf(shelf_of(place)).recover()
+        BackupDirectory(backups_of(place)).recover()
 
     assert (place / "a").exists()
 
@@ -244,12 +244,12 @@ def test_who_may_write_a_file_and_does_not_own_it_is_told_what_stays(
     def refuse(path: str, **options: object) -> None:
         raise PermissionError(1, "Operation not permitted", path)
 
-    keeper = Keeper(shelf_of(place), {})
-    keeper.heard("os.utime", (str(place / "a"), None, None, -1))
+    backup = Backup(backups_of(place), {})
+    backup.heard("os.utime", (str(place / "a"), None, None, -1))
     os.utime(place / "a")
     with monkeypatch.context() as patched:
         patched.setattr(os, "utime", refuse)
-        changes = Shelf(shelf_of(place)).recover()
+        changes = BackupDirectory(backups_of(place)).recover()
 
     assert changes.unkept == {
         str(place / "a"): "its permissions and time stay as they are now: Operation not permitted"
@@ -257,14 +257,14 @@ def test_who_may_write_a_file_and_does_not_own_it_is_told_what_stays(
 
 
 def test_files_in_shared_memory_are_files(tmp_path: Path) -> None:
-    keeper = Keeper(shelf_of(tmp_path), {})
+    backup = Backup(backups_of(tmp_path), {})
     for name in ("/dev/shm/autotune-test-none", "/dev/autotune-test-none"):
-        keeper.heard("open", (name, "w", EMPTIES))
+        backup.heard("open", (name, "w", EMPTIES))
 
-    journal = Journal(shelf_of(tmp_path))
-    journal.read()
+    log = ChangeLog(backups_of(tmp_path))
+    log.read()
 
-    assert list(journal.first) == ["/dev/shm/autotune-test-none"]
+    assert list(log.first) == ["/dev/shm/autotune-test-none"]
 
 
 @pytest.mark.process
@@ -275,8 +275,8 @@ def test_a_thread_waits_until_another_has_kept_the_file(place: Path, how: str) -
         place,
         f"""
         import threading, time
-        from autotune.files import keeper
-        ways = {{name: getattr(keeper, name) for name in ("_move", "_copy")}}
+        from autotune.files import backup
+        ways = {{name: getattr(backup, name) for name in ("_move", "_copy")}}
         begun = threading.Event()
         def slowly(way):
             def act(*about):
@@ -285,7 +285,7 @@ def test_a_thread_waits_until_another_has_kept_the_file(place: Path, how: str) -
                 way(*about)
             return act
         for name, way in ways.items():
-            setattr(keeper, name, slowly(way))
+            setattr(backup, name, slowly(way))
         def write():
             with open("a", {how!r}) as file:
                 file.write("first")
@@ -298,7 +298,7 @@ def test_a_thread_waits_until_another_has_kept_the_file(place: Path, how: str) -
     )
     assert tree(place) != before
 
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
 
     assert tree(place) == before
 
@@ -306,9 +306,9 @@ def test_a_thread_waits_until_another_has_kept_the_file(place: Path, how: str) -
 # A process dies between noting a file and moving it, and the next one keeps it.
 KEPT_BY_THE_SECOND = """
     import signal
-    from autotune.files import keeper
+    from autotune.files import backup
     if os.fork() == 0:
-        keeper._move = lambda *about: os.kill(os.getpid(), signal.SIGKILL)
+        backup._move = lambda *about: os.kill(os.getpid(), signal.SIGKILL)
         open("a", "w")
     os.wait()
     Path("a").write_text("second")
@@ -321,7 +321,7 @@ def test_what_somebody_meant_to_keep_and_did_not_is_kept_by_the_next(place: Path
     run(place, KEPT_BY_THE_SECOND)
     assert tree(place) != before
 
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
 
     assert tree(place) == before
 
@@ -333,7 +333,7 @@ def test_what_was_kept_at_the_second_try_is_not_kept_once_more(place: Path) -> N
     run(place, KEPT_BY_THE_SECOND)
     run(place, "Path('a').write_text('third')\nPath('a').write_text('fourth')")
 
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
 
     assert tree(place) == before
 
@@ -344,19 +344,19 @@ def test_a_place_that_cannot_take_a_file_is_passed_over_once(place: Path) -> Non
     run(
         place,
         """
-        from autotune.files import keeper
-        move = keeper._move
+        from autotune.files import backup
+        move = backup._move
         def refused(path, kept):
             if "aside" in kept:
                 raise OSError(18, "another device")
             move(path, kept)
-        keeper._move = refused
+        backup._move = refused
         Path("a").write_text("first")
         Path("a").write_text("second")
         """,
     )
 
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
 
     assert tree(place) == before
 
@@ -379,7 +379,7 @@ def test_what_fails_without_us_fails_with_us_and_changes_nothing(place: Path) ->
         """,
     )
     assert tree(place) == before
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
     assert tree(place) == before
 
 
@@ -389,7 +389,7 @@ def test_the_first_of_several_runs_says_what_was_there(place: Path) -> None:
     for _ in range(3):
         run(place, "Path('a').write_text('new'); shutil.rmtree('out', ignore_errors=True); Path('n').touch()")
 
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
 
     assert tree(place) == before
 
@@ -408,7 +408,7 @@ def test_data_that_is_made_and_read_before_training_stays_but_for_what_training_
         """,
     )
 
-    changes = put_back(shelf_of(place))
+    changes = put_back(backups_of(place))
 
     assert changes is not None
     assert changes.data == [str(place / "data")]
@@ -421,15 +421,15 @@ def test_data_that_is_made_and_read_before_training_stays_but_for_what_training_
 def test_nothing_is_put_back_while_a_process_of_a_run_lives(place: Path) -> None:
     before = tree(place)
     code = HEAD + "Path('a').write_text('new'); print('written', flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", code, str(shelf_of(place))]
+    command = [sys.executable, "-c", code, str(backups_of(place))]
     with subprocess.Popen(command, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert put_back(shelf_of(place)) is None
+        assert put_back(backups_of(place)) is None
         assert (place / "a").read_text() == "new"
         process.kill()
 
-    assert put_back(shelf_of(place))
+    assert put_back(backups_of(place))
     assert tree(place) == before
 
 
@@ -439,13 +439,13 @@ def test_what_was_written_after_a_run_had_died_is_somebody_elses(place: Path, mo
     os.utime(place / "mine", (1e9, 1e9))
     run(place, "Path('a').write_text('trial'); Path('b').write_text('trial'); Path('n').touch(); os.mkdir('made')")
     monkeypatch.setattr(sys.modules["autotune.files.put_back"], "_SLACK_S", 0.0)
-    (shelf_of(place) / "alive").touch()
+    (backups_of(place) / "alive").touch()
     time.sleep(0.1)
     for name in ("a", "made/weights"):
         (place / name).write_text("three days of training")
     (place / "mine").rename(place / "n")  # which keeps its time
 
-    changes = Shelf(shelf_of(place)).recover()
+    changes = BackupDirectory(backups_of(place)).recover()
 
     for name in ("a", "n", "made/weights"):
         assert (place / name).read_text() == "three days of training"
@@ -470,7 +470,7 @@ def test_what_somebody_else_saves_where_a_run_has_made_folders_stays(place: Path
     for name in ("out/new/deep/mine", "a/mine"):
         (place / name).write_text("another training")
 
-    changes = put_back(shelf_of(place))
+    changes = put_back(backups_of(place))
 
     assert changes is not None
     assert changes.others == [str(place / "out/new/deep/mine")]
@@ -501,24 +501,24 @@ def test_putting_back_may_be_ended_and_done_again(place: Path, monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", fails_at_the_third)
         with pytest.raises(KeyboardInterrupt):
-            put_back(shelf_of(place))
+            put_back(backups_of(place))
     assert tree(place) != before
 
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
 
     assert tree(place) == before
 
 
 def test_a_line_that_a_loss_of_power_cut_off_is_passed_over(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    with journal.turn():
-        journal.append(Entry("/a", "absent"))
+    log = ChangeLog(tmp_path)
+    with log.turn():
+        log.append(Entry("/a", "absent"))
     with (tmp_path / "journal.jsonl").open("ab") as file:
         file.write(b'{"path": "/b", "wa')
-    with journal.turn():
-        journal.append(Entry("/c", "absent"))
+    with log.turn():
+        log.append(Entry("/c", "absent"))
 
-    read = Journal(tmp_path)
+    read = ChangeLog(tmp_path)
     read.read()
 
     assert [entry.path for entry in read.entries] == ["/a", "/c"]
@@ -526,25 +526,25 @@ def test_a_line_that_a_loss_of_power_cut_off_is_passed_over(tmp_path: Path) -> N
 
 def test_a_file_that_was_noted_but_not_yet_moved_stays_where_it_is(place: Path) -> None:
     before = tree(place)
-    journal = Journal(shelf_of(place))
-    with journal.turn():
-        journal.append(Entry(str(place / "a"), "file", str(shelf_of(place) / "aside/1-a")))
+    log = ChangeLog(backups_of(place))
+    with log.turn():
+        log.append(Entry(str(place / "a"), "file", str(backups_of(place) / "aside/1-a")))
 
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
 
     assert tree(place) == before
 
 
 def test_caches_and_our_own_files_are_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    keeper = Keeper(shelf_of(tmp_path), {"HF_HOME": str(tmp_path / "hub")})
+    backup = Backup(backups_of(tmp_path), {"HF_HOME": str(tmp_path / "hub")})
     for name in ("hub/model", "home/.cache/x", ".autotune/runs/log", "src/__pycache__/a.pyc", "src/a.py"):
-        keeper.heard("open", (str(tmp_path / name), "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+        backup.heard("open", (str(tmp_path / name), "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
-    journal = Journal(shelf_of(tmp_path))
-    journal.read()
+    log = ChangeLog(backups_of(tmp_path))
+    log.read()
 
-    assert list(journal.first) == [str(tmp_path / "src/a.py")]
+    assert list(log.first) == [str(tmp_path / "src/a.py")]
 
 
 @pytest.mark.parametrize("home", [".", ".."])
@@ -553,27 +553,27 @@ def test_a_cache_around_the_working_folder_leaves_its_own_folders_out_alone(
 ) -> None:
     monkeypatch.chdir(place)
     cache = (place / home).resolve()
-    keeper = Keeper(shelf_of(place), {"HF_HOME": str(cache), "TRITON_CACHE_DIR": str(cache)})
+    backup = Backup(backups_of(place), {"HF_HOME": str(cache), "TRITON_CACHE_DIR": str(cache)})
     for path in (place / "a", cache / "hub/model"):
-        keeper.heard("open", (str(path), "w", EMPTIES))
+        backup.heard("open", (str(path), "w", EMPTIES))
 
-    journal = Journal(shelf_of(place))
-    journal.read()
+    log = ChangeLog(backups_of(place))
+    log.read()
 
-    assert list(journal.first) == [str(place / "a")]
+    assert list(log.first) == [str(place / "a")]
 
 
 def test_a_large_file_is_moved_and_one_that_is_too_large_to_copy_is_pointed_out(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.files.keeper._LARGEST_COPY_BYTES", 10)
-    keeper = Keeper(shelf_of(place), {})
-    keeper.heard("open", (str(place / "a"), "r+", os.O_RDWR))
-    keeper.heard("open", (str(place / "b"), "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
+    monkeypatch.setattr("autotune.files.backup._LARGEST_COPY_BYTES", 10)
+    backup = Backup(backups_of(place), {})
+    backup.heard("open", (str(place / "a"), "r+", os.O_RDWR))
+    backup.heard("open", (str(place / "b"), "w", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
     (place / "a").write_text("changed")
     assert not (place / "b").exists(), "it is opened now, and made anew"
-    changes = put_back(shelf_of(place))
+    changes = put_back(backups_of(place))
     assert changes is not None
     assert changes.put_back == [str(place / "b")]
     assert "a was changed and not kept: changed in place, and larger than" in changes.sentences(place)[-1]
@@ -585,20 +585,20 @@ def test_what_cannot_be_kept_is_not_changed_and_what_is_only_read_may_be_read(
     def full(descriptor: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    before, keeper, known = tree(place), Keeper(shelf_of(place), {}), str(place / "known")
-    keeper.heard("open", (known, "w", EMPTIES))
+    before, backup, known = tree(place), Backup(backups_of(place), {}), str(place / "known")
+    backup.heard("open", (known, "w", EMPTIES))
     with monkeypatch.context() as patched:
         patched.setattr(os, "write", full)
         for _ in range(2):  # whoever tries again must not get further
             for name, flags in (("a", EMPTIES), ("b", os.O_RDWR), ("new", EMPTIES)):
                 with pytest.raises(OSError, match="autotune could not keep this file aside") as told:
-                    keeper.heard("open", (str(place / name), "w", flags))
+                    backup.heard("open", (str(place / name), "w", flags))
                 assert told.value.errno == errno.ENOSPC
         patched.setattr(sys, "stderr", None)
-        keeper.heard("open", (known, "r", os.O_RDONLY))
+        backup.heard("open", (known, "r", os.O_RDONLY))
 
     assert tree(place) == before
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
     assert tree(place) == before
 
 
@@ -606,51 +606,51 @@ def test_on_a_full_disk_no_file_is_changed_in_place(place: Path, monkeypatch: py
     def full(path: str, copy: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("autotune.files.keeper._clone", full)
-    keeper = Keeper(shelf_of(place), {})
+    monkeypatch.setattr("autotune.files.backup._clone", full)
+    backup = Backup(backups_of(place), {})
     for _ in range(2):
         with pytest.raises(OSError, match="No space left"):
-            keeper.heard("open", (str(place / "a"), "r+", os.O_RDWR))
+            backup.heard("open", (str(place / "a"), "r+", os.O_RDWR))
 
 
 def test_a_large_file_that_was_renamed_and_is_then_written_to_is_whole(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.files.keeper._LARGEST_COPY_BYTES", 10)
-    before, keeper = tree(place), Keeper(shelf_of(place), {})
+    monkeypatch.setattr("autotune.files.backup._LARGEST_COPY_BYTES", 10)
+    before, backup = tree(place), Backup(backups_of(place), {})
     for name in ("a", "b"):
-        keeper.heard("os.rename", (str(place / name), str(place / f"{name}-moved"), -1, -1))
+        backup.heard("os.rename", (str(place / name), str(place / f"{name}-moved"), -1, -1))
         (place / name).rename(place / f"{name}-moved")
     (place / "a-moved").chmod(0o640)
 
-    keeper.heard("open", (str(place / "a-moved"), "w", EMPTIES))
+    backup.heard("open", (str(place / "a-moved"), "w", EMPTIES))
     (place / "a-moved").write_text("new")
     with pytest.raises(OSError, match="larger than"):
-        keeper.heard("open", (str(place / "b-moved"), "r+", os.O_RDWR))
+        backup.heard("open", (str(place / "b-moved"), "r+", os.O_RDWR))
 
     assert not list(place.rglob("*moved.*"))
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
     assert tree(place) == before
 
 
 def test_no_copies_are_left_beside_a_large_file_that_is_opened_many_times(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.files.keeper._LARGEST_COPY_BYTES", 10)
-    before, keeper = tree(place), Keeper(shelf_of(place), {})
+    monkeypatch.setattr("autotune.files.backup._LARGEST_COPY_BYTES", 10)
+    before, backup = tree(place), Backup(backups_of(place), {})
     for _ in range(3):
-        keeper.heard("open", (str(place / "a"), "r+", os.O_RDWR))
+        backup.heard("open", (str(place / "a"), "r+", os.O_RDWR))
 
     assert tree(place) == before
-    assert not [path for path in shelf_of(place).rglob("*") if "-a" in path.name]
+    assert not [path for path in backups_of(place).rglob("*") if "-a" in path.name]
 
 
 def test_a_file_that_is_emptied_and_may_not_be_made_anew_stays_in_its_place(place: Path) -> None:
-    before, keeper = tree(place), Keeper(shelf_of(place), {})
-    keeper.heard("open", (str(place / "a"), "w", os.O_WRONLY | os.O_TRUNC))
+    before, backup = tree(place), Backup(backups_of(place), {})
+    backup.heard("open", (str(place / "a"), "w", os.O_WRONLY | os.O_TRUNC))
     os.close(os.open(place / "a", os.O_WRONLY | os.O_TRUNC))
 
-    put_back(shelf_of(place))
+    put_back(backups_of(place))
 
     assert tree(place) == before
 
@@ -695,18 +695,18 @@ def test_what_cannot_be_put_back_now_is_put_back_by_the_next_command(
     with monkeypatch.context() as patched:
         patched.setattr(os, "replace", refuse)
         with pytest.raises(RunError, match=r"could be put back: .*Permission denied") as told:
-            Shelf(shelf_of(place)).recover()
-    assert str(shelf_of(place)) in told.value.hint
+            BackupDirectory(backups_of(place)).recover()
+    assert str(backups_of(place)) in told.value.hint
 
-    assert Shelf(shelf_of(place)).recover().put_back == [str(place / "a")]
+    assert BackupDirectory(backups_of(place)).recover().put_back == [str(place / "a")]
     assert tree(place) == before
 
 
 @pytest.mark.process
 def test_runs_at_the_same_time_put_back_when_the_last_of_them_is_over(place: Path) -> None:
-    before, shelf, other = tree(place), Shelf(shelf_of(place)), Shelf(shelf_of(place))
+    before, backups, other = tree(place), BackupDirectory(backups_of(place)), BackupDirectory(backups_of(place))
     with other.run():
-        with shelf.run():
+        with backups.run():
             run(place, "Path('a').write_text('new')")
         assert (place / "a").read_text() == "new", "the other may read it again"
 

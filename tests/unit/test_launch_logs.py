@@ -31,7 +31,7 @@ def test_autotune_s_own_frames_are_left_out_of_tracebacks(tmp_path):
         "Traceback (most recent call last):\n"
         '  File "/home/ada/train.py", line 3, in <module>\n'
         "    loss.backward()\n"
-        f'  File "{PACKAGE}/files/keeper.py", line 122, in heard\n'
+        f'  File "{PACKAGE}/files/backup.py", line 122, in heard\n'
         "    def heard(self, event, arguments):\n"
         f'  File "{PACKAGE}/worker/hooks/steps.py", line 92, in backward\n'
         "    result = original(*arguments, **keywords)\n"

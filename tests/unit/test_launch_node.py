@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.files.journal import Entry, Journal
+from autotune.files.change_log import ChangeLog, Entry
 from autotune.launch import node
 
 NOBODY = 2**22 + 1  # more than any process's number
@@ -15,7 +15,7 @@ NOBODY = 2**22 + 1  # more than any process's number
 
 @pytest.fixture
 def changed(tmp_path: Path) -> Path:
-    """A file that a run is said to have made, which is removed where the journal that says so is believed."""
+    """A file that a run is said to have made, which is removed where the change log that says so is believed."""
     made = tmp_path / "made"
     made.write_text("by somebody")
     return made
@@ -32,7 +32,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def leave(folder: Path, changed: Path) -> None:
     kept = folder / "own" / "kept"
     kept.mkdir(parents=True)
-    Journal(kept).append(Entry(str(changed), "absent"))
+    ChangeLog(kept).append(Entry(str(changed), "absent"))
     os.utime(folder, (0, 0))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from autotune.predict.course import Moment
+from autotune.predict.memory_timeline import Moment
 from autotune.predict.prediction import Predictor
 from autotune.records.configuration import Configuration
 from autotune.records.study import Trial

@@ -213,7 +213,7 @@ def test_a_traceback_is_the_one_that_plain_python_shows(source: str, folder: Pat
 
 
 def test_a_hook_that_a_signal_interrupts_is_not_in_the_traceback_of_the_handler() -> None:
-    hook = Path(autotune.__file__).with_name("files") / "keeper.py"
+    hook = Path(autotune.__file__).with_name("files") / "backup.py"
     names: dict[str, Any] = {}
     exec(compile("def heard(handler):\n    handler()", hook, "exec"), names)
 
@@ -222,12 +222,12 @@ def test_a_hook_that_a_signal_interrupts_is_not_in_the_traceback_of_the_handler(
 
     with pytest.raises(RuntimeError) as raised:
         names["heard"](handler)
-    assert "keeper.py" in "".join(traceback.format_exception(raised.value))
+    assert "backup.py" in "".join(traceback.format_exception(raised.value))
 
     shown = own_traceback(raised.value)
 
     assert "in handler" in shown
-    assert "keeper.py" not in shown
+    assert "backup.py" not in shown
 
 
 @pytest.mark.parametrize(("ending", "status"), [("sys.exit(3)", 3), ("sys.exit()", 0), ("sys.exit('no data')", 1)])

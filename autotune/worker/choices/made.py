@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...records.choice import Choice
+from ...records.choice_types import Choice
 from ...records.choices import made_choices
 from ...records.configuration import Configuration
 from ...records.outcome import Fallback

@@ -1,6 +1,6 @@
 """Gives the hooks to Python processes that a hosted script starts: this folder is on their ``PYTHONPATH``.
 
-Costs an interpreter start nothing but this file and, in a trial, the keeper of files; the rest is loaded once torch is
+Costs an interpreter start nothing but this file and, in a trial, the backup of files; the rest is loaded once torch is
 imported. A ``sitecustomize`` that this one shadows is run as well.
 """
 
@@ -27,7 +27,7 @@ def _start():
         bootstrap = _load("_autotune_bootstrap", os.path.join(os.path.dirname(here), "__main__.py"))
         if files:
             bootstrap.load_package()
-            importlib.import_module("_autotune.files.keeper").install_keeper(files)
+            importlib.import_module("_autotune.files.backup").install_backup(files)
         torch_import = _load("_autotune_torch_import", os.path.join(os.path.dirname(here), "torch_import.py"))
 
         def install():

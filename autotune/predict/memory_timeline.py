@@ -55,7 +55,7 @@ class Moment:
     is_forward: bool
 
 
-class Course:
+class MemoryTimeline:
     """Notes every moment of a simulated step of graphs, as its halves tell one storage and one node at a time."""
 
     def __init__(self, graphs: Sequence[ActivationGraph]) -> None:

@@ -23,10 +23,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .journal import Entry, Journal, open_lock, try_lock
+from .change_log import ChangeLog, Entry, open_lock, try_lock
 
 FOLDER_VARIABLE = "AUTOTUNE_FILES"
-"""The environment variable that names the folder of the journal to a run's processes."""
+"""The environment variable that names the folder of the change log to a run's processes."""
 
 # Variables that name caches, and the folders inside that are the cache's own where a user works in it.
 _CACHES: dict[str, tuple[str, ...]] = {
@@ -51,14 +51,14 @@ _CLONE = 0x40049409  # FICLONE, ioctl_ficlone(2)
 # Keeps the file of a path at another: ``_move``, ``_link`` or ``_copy``.
 _Way = Callable[[str, str], None]
 
-_current: Keeper | None = None
+_current: Backup | None = None
 
 
-def install_keeper(folder: str) -> None:
+def install_backup(folder: str) -> None:
     """Watch this process and those that it forks from now on; once."""
     global _current  # noqa: PLW0603  # an audit hook stays for as long as the process does
     if _current is None:
-        _current = Keeper(Path(folder), os.environ)
+        _current = Backup(Path(folder), os.environ)
         _current.install()
 
 
@@ -74,13 +74,13 @@ def replaced(path: Any) -> None:
         _current.heard("open", (path, "wb", os.O_WRONLY | os.O_CREAT | os.O_TRUNC))
 
 
-class Keeper:
+class Backup:
     """Notes a process's changes on disk in ``folder``, and keeps what they would destroy; ``variables`` name caches."""
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
         self.trains = False
         self._folder = folder
-        self._journal = Journal(folder)
+        self._journal = ChangeLog(folder)
         self._own = threading.local()
         self._settled: set[str] = set()
         home = os.path.expanduser("~/.cache")
@@ -106,7 +106,7 @@ class Keeper:
         }
 
     def install(self) -> None:
-        """Begin to watch; the journal is not cleared while this process lives."""
+        """Begin to watch; the change log is not cleared while this process lives."""
         try_lock(open_lock(self._folder / "lock"), shared=True, wait=True)
         sys.addaudithook(self.heard)
 
@@ -271,7 +271,7 @@ class Keeper:
     def _is_known(self, path: str) -> bool:
         entry = self._journal.first.get(path)
         if entry is not None:
-            # The journal speaks of a file before it is kept; another thread may be about to.
+            # The change log speaks of a file before it is kept; another thread may be about to.
             return entry.was != "file" or entry.kept in self._settled
         folder = self._new_folder(path)
         # What lies in a folder that a run has made, and was not seen to be made, is of native code or of somebody else.

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune.worker import surroundings
-from autotune.worker.surroundings import Surroundings
+from autotune.worker import import_state
+from autotune.worker.import_state import ImportState
 
 _WORKER = Path(autotune.__file__).parent / "worker"
 
@@ -35,18 +35,18 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def begin(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Callable[[], Surroundings]:
+def begin(monkeypatch: pytest.MonkeyPatch, folder: Path) -> Callable[[], ImportState]:
     """Remember the surroundings, and put the script's folder on the path as the worker does."""
 
-    def begin() -> Surroundings:
-        before = Surroundings()
+    def begin() -> ImportState:
+        before = ImportState()
         monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
         return before
 
     return begin
 
 
-def test_a_script_with_modules_of_its_own_changes_nothing(begin: Callable[[], Surroundings]) -> None:
+def test_a_script_with_modules_of_its_own_changes_nothing(begin: Callable[[], ImportState]) -> None:
     before = begin()
     sys.path.append("..")
 
@@ -54,7 +54,7 @@ def test_a_script_with_modules_of_its_own_changes_nothing(begin: Callable[[], Su
 
 
 def test_a_folder_beside_the_script_that_nobody_may_look_into_is_passed_over(
-    begin: Callable[[], Surroundings], folder: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Callable[[], ImportState], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at, look = [], os.stat
 
@@ -74,7 +74,7 @@ def test_a_folder_beside_the_script_that_nobody_may_look_into_is_passed_over(
 
 
 def test_files_beside_the_script_are_not_looked_at_one_by_one(
-    begin: Callable[[], Surroundings], folder: Path, monkeypatch: pytest.MonkeyPatch
+    begin: Callable[[], ImportState], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_at, look = [], os.stat
     for number in range(50):
@@ -93,13 +93,13 @@ def test_a_folder_that_is_on_the_path_already_comes_to_its_front_again(
     own = sys.path
     for path, is_same in (([str(folder), *own], True), ([*own, str(folder)], False)):
         monkeypatch.setattr(sys, "path", path)
-        before = Surroundings()
+        before = ImportState()
         monkeypatch.setattr(sys, "path", [str(folder), *path])
         assert (before.change() == "") is is_same
 
 
 @pytest.mark.parametrize("name", ["OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES", "PYTORCH_ALLOC_CONF", "LD_LIBRARY_PATH"])
-def test_variables_are_seen(begin: Callable[[], Surroundings], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_variables_are_seen(begin: Callable[[], ImportState], monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "1")
     before = begin()
     monkeypatch.setenv(name, "2")
@@ -111,7 +111,7 @@ def test_variables_are_seen(begin: Callable[[], Surroundings], monkeypatch: pyte
 
 
 def test_variables_that_torch_does_not_read_are_left_alone(
-    begin: Callable[[], Surroundings], monkeypatch: pytest.MonkeyPatch
+    begin: Callable[[], ImportState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = begin()
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
@@ -123,7 +123,7 @@ def test_variables_that_torch_does_not_read_are_left_alone(
     ("name", "path"), [("torch", "torch/__init__.py"), ("numpy", "numpy.py"), ("queue", "queue.py")]
 )
 def test_a_module_that_stands_before_an_installed_one_is_seen(
-    begin: Callable[[], Surroundings], folder: Path, name: str, path: str
+    begin: Callable[[], ImportState], folder: Path, name: str, path: str
 ) -> None:
     (folder / path).parent.mkdir(exist_ok=True)
     (folder / path).touch()
@@ -133,7 +133,7 @@ def test_a_module_that_stands_before_an_installed_one_is_seen(
 
 @pytest.mark.parametrize("change", ["finder", "import", "path"])
 def test_another_way_to_find_modules_is_seen(
-    begin: Callable[[], Surroundings], monkeypatch: pytest.MonkeyPatch, change: str
+    begin: Callable[[], ImportState], monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     before = begin()
     if change == "finder":
@@ -147,7 +147,7 @@ def test_another_way_to_find_modules_is_seen(
 
 
 def test_a_finder_that_is_asked_last_changes_nothing(
-    begin: Callable[[], Surroundings], monkeypatch: pytest.MonkeyPatch
+    begin: Callable[[], ImportState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = begin()
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, _Finder()])
@@ -155,7 +155,7 @@ def test_a_finder_that_is_asked_last_changes_nothing(
     assert before.change() == ""
 
 
-def test_other_processors_are_seen(begin: Callable[[], Surroundings], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processors_are_seen(begin: Callable[[], ImportState], monkeypatch: pytest.MonkeyPatch) -> None:
     before = begin()
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {97})
 
@@ -163,7 +163,7 @@ def test_other_processors_are_seen(begin: Callable[[], Surroundings], monkeypatc
 
 
 def test_a_library_that_torch_shares_is_seen_and_numpys_own_is_not(
-    begin: Callable[[], Surroundings], monkeypatch: pytest.MonkeyPatch
+    begin: Callable[[], ImportState], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = begin()
     maps = """
@@ -172,7 +172,7 @@ def test_a_library_that_torch_shares_is_seen_and_numpys_own_is_not(
         7f04-7f05 rw-p 00000000 00:00 0
         7f06-7f07 r-xp 00000000 08:01 19 /venv/lib/python3.11/site-packages/scikit_learn.libs/libgomp-1a2b.so.1.0.0
     """
-    monkeypatch.setattr(surroundings.Path, "read_text", lambda path: textwrap.dedent(maps).strip())
+    monkeypatch.setattr(import_state.Path, "read_text", lambda path: textwrap.dedent(maps).strip())
 
     assert before.change() == (
         "the script loads /venv/lib/python3.11/site-packages/scikit_learn.libs/libgomp-1a2b.so.1.0.0 "

@@ -1,4 +1,4 @@
-"""The journal of what runs change on disk, one line of JSON for each path, written before the change."""
+"""The change log of what runs change on disk, one line of JSON for each path, written before the change."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ def held(path: Path) -> Iterator[None]:
 Was = Literal["file", "folder", "link", "absent", "unkept", "read", "about"]
 
 
-class ForeignJournalError(Exception):
-    """A journal that lies in another folder than ``written_in`` (empty if unknown), so that its paths are others."""
+class ForeignLogError(Exception):
+    """A change log that lies in another folder than ``written_in`` (empty if unknown), so that its paths are others."""
 
     def __init__(self, written_in: str) -> None:
         super().__init__(f"written in {written_in or 'another folder'!r}")
@@ -73,8 +73,8 @@ class Entry:
     mtime_ns: int = 0  # of a file that is not kept
 
 
-class Journal:
-    """The journal in a folder, which begins with the folder's name; processes write it in ``turn``.
+class ChangeLog:
+    """The change log in a folder, which begins with the folder's name; processes write it in ``turn``.
 
     As far as it was read, ``first`` has the entry that counts of each path, ``entries`` all of them, ``was_read`` the
     paths that were read, ``about`` the entries of that kind, and ``linked`` the entries of kept files, by inode.
@@ -92,7 +92,7 @@ class Journal:
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the journal's lock, having read what others have written."""
+        """Hold the change log's lock, having read what others have written."""
         with held(self.folder / "journal.lock"):
             self.read()
             yield
@@ -101,7 +101,7 @@ class Journal:
         """Read what was written since the last time, but for a line that a power loss has cut off.
 
         Raises:
-            ForeignJournalError: it came here with a copy of its folder, or in somebody's archive.
+            ForeignLogError: it came here with a copy of its folder, or in somebody's archive.
         """
         try:
             with self._path.open("rb") as file:
@@ -135,7 +135,7 @@ class Journal:
         self._take(entry)
 
     def clear(self) -> None:
-        """Remove the journal."""
+        """Remove the change log."""
         self._path.unlink(missing_ok=True)
 
     def kept_as(self, found: os.stat_result) -> Entry | None:
@@ -156,7 +156,7 @@ class Journal:
     def _check_origin(self, line: bytes) -> None:
         if line != self._origin():
             origin = json.loads(line) if line.startswith(b"{") and line.endswith(b"}") else {}
-            raise ForeignJournalError(str(origin.get("folder", "")))
+            raise ForeignLogError(str(origin.get("folder", "")))
 
     def _take(self, entry: Entry) -> None:
         self.entries.append(entry)

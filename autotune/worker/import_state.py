@@ -23,7 +23,7 @@ _SHARED = re.compile(
 _NUMPY = re.compile(r"/numpy(\.libs)?/")
 
 
-class Surroundings:
+class ImportState:
     """The state of this process before it runs a script; ``change`` compares with it."""
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ import re
 
 import pytest
 
-from autotune.report.area import draw_steps
 from autotune.report.build import build_report
+from autotune.report.memory_chart import draw_steps
 from autotune.report.page import render_html
 from autotune.report.record import StepMemory
 from tests.fakes.study_record import LIMIT_BYTES, study_record

@@ -9,14 +9,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import RunError
+from .change_log import ForeignLogError, open_lock, try_lock
 from .changes import Changes
-from .journal import ForeignJournalError, open_lock, try_lock
 from .put_back import put_back
 
 _ALIVE_S = 1.0
 
 
-class Shelf:
+class BackupDirectory:
     """A folder that keeps files which runs change, and puts them back when no run is at work any more.
 
     Runs of several controllers may share a folder: the state that the first of them finds is the one that comes back.
@@ -45,7 +45,7 @@ class Shelf:
         descriptor, ended = open_lock(self.folder / "lock"), threading.Event()
         try_lock(descriptor, shared=True, wait=True)
         self._sign()
-        thread = threading.Thread(target=self._live, args=(ended,), name="shelf", daemon=True)
+        thread = threading.Thread(target=self._live, args=(ended,), name="backups", daemon=True)
         thread.start()
         try:
             yield
@@ -62,7 +62,7 @@ class Shelf:
             return Changes()
         try:
             return put_back(self.folder, of_the_dead=of_the_dead) or Changes()
-        except ForeignJournalError as error:
+        except ForeignLogError as error:
             raise RunError(
                 f"what {str(self.folder)!r} keeps is of runs in another folder"
                 f"{error.written_in and f', {error.written_in!r}'}, and is not put back from here",
