@@ -123,7 +123,7 @@ def gate(
     from .. import pipeline
     from ..export.bundle import read_bundle
     from ..machine.host import check_platform
-    from ..verdict.gate.baseline import LEAST_ROUNDS, new_baseline, why_no_baseline, write_baseline
+    from ..verdict.gate.baseline import LEAST_REPETITIONS, new_baseline, why_no_baseline, write_baseline
     from ..verdict.gate.comparison import Allowed
     from ..verdict.gate.rendering import render_junit, render_markdown
     from .local_launcher import interruption, prepare_one_run
@@ -162,7 +162,7 @@ def gate(
             interruption=interrupted,
             runs=runs,
             told=lambda *what: _tell(console, *what, graphs_only=graphs_only),
-            least_repetitions=LEAST_ROUNDS if update_baseline else 0,
+            least_repetitions=LEAST_REPETITIONS if update_baseline else 0,
             graphs_only=graphs_only,
         )
     print_changes(console, launcher.changes)
@@ -190,14 +190,16 @@ def gate(
 
 
 def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | None, files: Iterable[Path]) -> None:
-    from ..verdict.gate.baseline import LEAST_ROUNDS
+    from ..verdict.gate.baseline import LEAST_REPETITIONS
     from ..verdict.gate.comparison import LEAST_ALLOWED
 
     updates, graphs_only, baseline = given["update_baseline"], given["graphs_only"], given["baseline"]
     if updates and baseline is None:
         raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
-    if updates and given["finalist_repetitions"] < LEAST_ROUNDS:
-        raise UsageError(f"a baseline takes {LEAST_ROUNDS} repetitions at least", hint=f"--repetitions {LEAST_ROUNDS}")
+    if updates and given["finalist_repetitions"] < LEAST_REPETITIONS:
+        raise UsageError(
+            f"a baseline takes {LEAST_REPETITIONS} repetitions at least", hint=f"--repetitions {LEAST_REPETITIONS}"
+        )
     if graphs_only and (updates or reference == "script"):
         other_option = "--update-baseline" if updates else "--against script"
         raise UsageError(

@@ -16,9 +16,9 @@ from .model import Input, Model, ModelError
 Feed = dict[str, npt.NDArray[np.generic]]
 
 _SEED = 0
-# A mix is taken as a repetition of runs, in which each size has its share: of ranges so many runs, of weights as many
+# A mix is taken as a pass of runs, in which each size has its share: of ranges so many runs, of weights as many
 # as they need, at most so many.
-_RANGE_ROUND, _LONGEST_ROUND = 10, 20
+_RANGE_RUNS, _LONGEST_PASS = 10, 20
 _ENTRY = re.compile(r"(?P<low>[1-9]\d{0,8})(?:-(?P<high>[1-9]\d{0,8}))?(?::(?P<weight>\d*\.?\d+))?")
 _MOST_SAMPLES = 100
 # Multiples of these, without what is before the point, are spread evenly, and those of one unlike those of another.
@@ -89,7 +89,7 @@ def read_shapes(arguments: Sequence[str]) -> Shapes:
 
 
 def make_feeds(model: Model, shapes: Shapes, batch_size: int) -> tuple[Feed, ...]:
-    """Make the inputs of one step: one feed, or of a mix of shapes a repetition of feeds, spread evenly.
+    """Make the inputs of one step: one feed, or of a mix of shapes a pass of feeds, spread evenly.
 
     ``batch_size`` is that of every feed; 0 leaves what the model has.
 
@@ -109,9 +109,9 @@ def make_feeds(model: Model, shapes: Shapes, batch_size: int) -> tuple[Feed, ...
         wanted = " ".join(f"--shape {name}=SIZE" for name in missing)
         raise ModelError(f"the size of the model's dimension {missing[0]!r} is not known", f"add `{wanted}`")
     generator = np.random.default_rng(_SEED)
-    repetitions = _repetition(shapes)
-    drawn = {key: _draw(model, dict(key), batch_size, generator) for key in dict.fromkeys(repetitions)}
-    return tuple(drawn[key] for key in repetitions)
+    shown = _one_pass(shapes)
+    drawn = {key: _draw(model, dict(key), batch_size, generator) for key in dict.fromkeys(shown)}
+    return tuple(drawn[key] for key in shown)
 
 
 def samples(model: Model, shapes: Shapes) -> list[Feed]:
@@ -140,8 +140,8 @@ def other_feeds(model: Model, shapes: Shapes, batch_size: int) -> Iterator[Feed]
         yield _draw(model, {**shapes.fixed, **sizes}, batch_size, generator)
 
 
-def _repetition(shapes: Shapes) -> list[tuple[tuple[str, int], ...]]:
-    """Return the shapes of a repetition of runs; the sizes of several dimensions are paired as they come."""
+def _one_pass(shapes: Shapes) -> list[tuple[tuple[str, int], ...]]:
+    """Return the shapes of a pass of runs; the sizes of several dimensions are paired as they come."""
     fixed = tuple(shapes.fixed.items())
     if not shapes.several:
         return [fixed]
@@ -156,12 +156,12 @@ def _repetition(shapes: Shapes) -> list[tuple[tuple[str, int], ...]]:
 def _length(shares: tuple[Share, ...]) -> int:
     """Return the fewest runs in which each share comes as often as its weight says, or almost."""
     if any(one.low < one.high for one in shares):
-        return _RANGE_ROUND
+        return _RANGE_RUNS
     parts = [one.weight / sum(other.weight for other in shares) for one in shares]
-    for runs in range(len(shares), _LONGEST_ROUND):
+    for runs in range(len(shares), _LONGEST_PASS):
         if all(abs(runs * part - round(runs * part)) < 0.05 for part in parts):
             return runs
-    return _LONGEST_ROUND
+    return _LONGEST_PASS
 
 
 def _spread(shares: tuple[Share, ...], length: int, step: float) -> list[int]:

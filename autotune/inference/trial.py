@@ -73,7 +73,7 @@ class PhasedMemory(ResidentMemory):
 
 # Sixty steps, which is as many as a trial takes, are then the half of a second that it takes at the least.
 _LEAST_STEP_S = 0.01
-_FIRST_ROUNDS = 3
+_FIRST_PASSES = 3
 # So many runs of other shapes, the same ones in every trial, so that none has grown further by being faster; fewer only
 # where they take longer than this and than a measurement. The memory is read between so many.
 _OTHERS = 200
@@ -114,12 +114,12 @@ class Trial:
         meter = TrialMeter(measuring, memory=self.memory, synchronize=(lambda: None) if self._on_gpu else None)
         meter.begin()
         self._progress.update(phase="forward")
-        repetitions = self._repetitions(feeds)
-        window = Window(samples=batch_size * repetitions * len(feeds), calls=1, batch_size=None)
+        passes = self._passes(feeds)
+        window = Window(samples=batch_size * passes * len(feeds), calls=1, batch_size=None)
         is_done = False
         while not is_done:
             self._progress.update(phase="forward")
-            for _ in range(repetitions):
+            for _ in range(passes):
                 self._run_each(feeds)
             self._progress.update(phase="optimizer", steps=meter.steps + 1)
             is_done = meter.step(window, compiled=False)
@@ -152,10 +152,10 @@ class Trial:
         runs = _OTHERS_BETWEEN * (len(held) - 1 - len(held) // 2)
         return f"memory still grew at the end, by {format_bytes(grown)} in {runs} runs of other shapes"
 
-    def _repetitions(self, feeds: tuple[Feed, ...]) -> int:
+    def _passes(self, feeds: tuple[Feed, ...]) -> int:
         """Return how often a step runs each feed: a step has to be long enough for the clock."""
         taken_s = []
-        for _ in range(_FIRST_ROUNDS):
+        for _ in range(_FIRST_PASSES):
             began_s = time.perf_counter()
             self._run_each(feeds)
             taken_s.append(time.perf_counter() - began_s)

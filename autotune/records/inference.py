@@ -11,7 +11,7 @@ these are found at each run or, ``static``, once on inputs that stand for others
 
 InferencePhase = Literal["before", "load", "first run", "steady", "other shapes", "twice the batch", "shrunk"]
 """``before`` the session is made; ``load`` makes it, ``other shapes`` are those of a mix as they may come, ``first
-run`` runs each shape of a repetition once, ``steady`` is what is measured, ``twice the batch`` runs each shape at that,
+run`` runs each shape of a pass once, ``steady`` is what is measured, ``twice the batch`` runs each shape at that,
 and ``shrunk`` has the arena give back what it holds for later runs."""
 
 

@@ -85,7 +85,7 @@ class Snapshot:
 
 
 # So many more repetitions than the latest confirmation had may tell what that did not.
-_MORE_ROUNDS = 2
+_MORE_REPETITIONS = 2
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Context:
         if not left:
             return proof_s
         keys = {one.key for one in left}
-        begun = [one.repetitions + _MORE_ROUNDS for one in self.compared(record) if one.configuration.key in keys]
+        begun = [one.repetitions + _MORE_REPETITIONS for one in self.compared(record) if one.configuration.key in keys]
         # One entrant at least, beside the baseline where that may be the answer.
         own = (self.facts.baseline,) if self.baseline_fits else ()
         repetitions = min(self.most_repetitions, max([self.repetitions, *begun]))

@@ -152,7 +152,7 @@ def _missing(record: StudyRecord, configuration: Configuration) -> Missing:
 
 # What compiling brings is told from here on, and where nothing says how far runs scatter, from there. One run in twenty
 # that is no better may seem to be: what is offered is to look for more, and nothing is answered by it.
-_WORTH_TELLING, _WITHOUT_ROUNDS = 1.05, 1.1
+_WORTH_TELLING, _WITHOUT_REPETITIONS = 1.05, 1.1
 _LEVEL = 0.05
 
 
@@ -180,7 +180,7 @@ def compiled_gain(record: StudyRecord) -> float | None:
     logs = [math.log(one) for one in merits]
     gain = math.log(aim.merit_of(measurement)) - fmean(logs)
     alone = 1.0 if aim.seeks_memory else max(map(times_as_fast_alone, own))
-    least = math.log(_WITHOUT_ROUNDS * alone)
+    least = math.log(_WITHOUT_REPETITIONS * alone)
     if len(logs) >= FIRST_LOOK:  # how busy the machine was is in how they scatter
         scatter = max(stdev(logs), LEAST_NOISE) * math.sqrt(1 + 1 / len(logs))
         least = max(math.log(_WORTH_TELLING), student_quantile(_LEVEL, len(logs) - 1) * scatter)

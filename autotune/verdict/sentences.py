@@ -76,13 +76,12 @@ def unconfirmed(configuration: Configuration, comparison: Comparison | None, aim
     if not is_best:
         best = f"{name} may be the best so far"
     repetitions = 0 if comparison is None else comparison.repetitions
-    if comparison is not None and repetitions >= FIRST_LOOK:
-        why = f"{_between(comparison, aim)} in {counted(repetitions, 'repetition')}"
-        return Remark("unconfirmed", f"{sentence(best)}, but not confirmed: {why}.")
     if not repetitions:
         return Remark("unconfirmed", f"{sentence(best)}, but was not yet measured again in turns with your baseline.")
-    few = counted(repetitions, "repetition")
-    return Remark("unconfirmed", f"{sentence(best)}, but not confirmed: {few} cannot show a difference.")
+    why = f"{counted(repetitions, 'repetition')} cannot show a difference"
+    if comparison is not None and repetitions >= FIRST_LOOK:
+        why = f"{_between(comparison, aim)} in {counted(repetitions, 'repetition')}"
+    return Remark("unconfirmed", f"{sentence(best)}, but not confirmed: {why}.")
 
 
 def baseline_failed(repeats: Sequence[Repeat], baseline: Configuration) -> Remark | None:
@@ -107,7 +106,7 @@ def disturbed(held_back: Trial, own: Trial, aim: Aim, scope: str = "") -> Remark
         f"Nothing was better than your baseline so far. But {_name(held_back.configuration, aim)} was measured "
         f"{' and '.join(how)}: it may really {better}, and was not yet measured again in turns with your baseline."
     )
-    return Remark("disturbed", _with(text, scope))
+    return Remark("disturbed", f"{text} {scope}".rstrip())
 
 
 def no_win(compared: Sequence[Comparison], aim: Aim, scope: str = "") -> Remark:
@@ -122,9 +121,9 @@ def no_win(compared: Sequence[Comparison], aim: Aim, scope: str = "") -> Remark:
             f"Your baseline stays: {name} was {better} in the search, but did not always train within "
             f"{aim.limit_text()} when it was measured again."
         )
-        return Remark("unreliable", _with(text, scope))
+        return Remark("unreliable", f"{text} {scope}".rstrip())
     if aim.seeks_memory and best.found == "win":
-        return Remark("too_slow", _with(_too_slow(best, aim), scope))
+        return Remark("too_slow", f"{_too_slow(best, aim)} {scope}".rstrip())
     match best.found:
         case "no_better":
             # Only a search that ended by itself lets an answer speak of what was not tried.
@@ -134,7 +133,7 @@ def no_win(compared: Sequence[Comparison], aim: Aim, scope: str = "") -> Remark:
                 f"{opening}: {name}, measured again in {repetitions}, is not {better} by "
                 f"{format_share(LEAST_GAIN - 1)} or more ({figures})."
             )
-            return Remark("no_better", _with(text, scope))
+            return Remark("no_better", f"{text} {scope}".rstrip())
         case "futile":
             mean = format_ratio(best.peak_ratio if aim.seeks_memory else best.speedup)
             came_to = f"{mean} the {'memory' if aim.seeks_memory else 'speed'}"
@@ -142,13 +141,13 @@ def no_win(compared: Sequence[Comparison], aim: Aim, scope: str = "") -> Remark:
                 f"Your baseline stays: {name} came to {came_to} ({_between(best, aim)}, {repetitions}), and more "
                 f"repetitions would hardly show that it is {better}."
             )
-            return Remark("futile", _with(text, scope))
+            return Remark("futile", f"{text} {scope}".rstrip())
         case _:
             yet = "" if best.found == "unresolved" else " yet"
             do = "do" if best.repetitions != 1 else "does"
             range_ = f" ({_between(best, aim)})" if aim.bounds(best) else ""
             text = f"Your baseline stays: {name} may be {better}{range_}, but {repetitions} {do} not decide it{yet}."
-            return Remark("unresolved", _with(text, scope))
+            return Remark("unresolved", f"{text} {scope}".rstrip())
 
 
 def busy(record: StudyRecord, compared: Sequence[Comparison], aim: Aim) -> Remark | None:
@@ -247,7 +246,7 @@ def _nothing_better(own: Trial, tried: Sequence[Trial], aim: Aim, scope: str, *,
     rate, peak = format_speed(own.samples_per_s), format_bytes(own.peak_bytes or 0)
     if scope:
         figure = peak if aim.seeks_memory else rate
-        return _with(f"Nothing was better than your baseline ({figure}).", scope)
+        return f"Nothing was better than your baseline ({figure}). {scope}"
     others = len({trial.configuration.key for trial in tried if trial.measured}) - 1
     if not others and not knows_plans:
         return f"Your baseline stays, at {rate}: nothing else was tried, and {_UNKNOWN_PLANS}."
@@ -314,10 +313,6 @@ def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float,
         slower = f"no more than {format_share(1 - aim.slowest)} below the fastest found"
         found += f", the least memory at {slower} ({format_speed(fastest_per_s)})"
     return Remark("fits_instead", sentence(f"{found}{once}."))
-
-
-def _with(text: str, scope: str) -> str:
-    return f"{text} {scope}" if scope else text
 
 
 def _too_slow(best: Comparison, aim: Aim) -> str:

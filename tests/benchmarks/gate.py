@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 
 from autotune.verdict.gate.comparison import judge_loss  # noqa: E402
 
-ROUNDS = 20
+REPETITIONS = 20
 MOST_ALARMS, LEAST_FOUND = 0.01, 0.95
 # Changes that are no regression, or what a machine is slower by on another day: a stored baseline can't tell which.
 LESS = (0.01, 0.02)
@@ -65,12 +65,12 @@ def gate(cell: Cell, change: float, chance: random.Random) -> tuple[str, int]:
     own = deviation * math.sqrt(1 - cell.shared)
     before = [] if cell.is_paired else [chance.gauss(0, deviation) for _ in range(chance.randint(*cell.stored))]
     now: list[float] = []
-    for number in range(ROUNDS):
+    for number in range(REPETITIONS):
         # What a repetition has in common cancels where settings are compared within it.
         noise = chance.gauss(0, own) - chance.gauss(0, own) if cell.is_paired else chance.gauss(0, deviation)
         now.append(math.log1p(change) + noise)
-        is_over = number == ROUNDS - 1
-        found = judge_loss(now, before, allowed=cell.allowed, most_repetitions=ROUNDS, is_over=is_over).found
+        is_over = number == REPETITIONS - 1
+        found = judge_loss(now, before, allowed=cell.allowed, most_repetitions=REPETITIONS, is_over=is_over).found
         if found != "open":
             break
     return found, len(now)

@@ -28,8 +28,8 @@ from .prior_values import Evidence
 
 # Such a share of a variance is added, or left, where rounding could leave less than nothing.
 _JITTER = 1e-9
-# Repetitions in which the bounds are brought into line with each other.
-_ROUNDS = 3
+# Sweeps in which the bounds are brought into line with each other.
+_SWEEPS = 3
 # What a bound leaves of a variance, as a share, and the most noise, in variances, of the measurement that stands for
 # it: they keep that noise above zero and finite.
 _LEAST_LEFT, _MOST_LEFT, _MOST_NOISE = 0.02, 0.999, 1e6
@@ -93,7 +93,7 @@ class GaussianProcess:
         self._values, self._noise_variance = values.copy(), (self.noise * np.abs(values)) ** 2
         self._own = _own(self._prior, features)
         self._fit()
-        for _ in range(_ROUNDS if bounds.any() else 0):
+        for _ in range(_SWEEPS if bounds.any() else 0):
             self._raise(np.flatnonzero(bounds), values)
 
     def mean(self, features: Features) -> Array:
@@ -123,7 +123,7 @@ class GaussianProcess:
     def _raise(self, index: npt.NDArray[np.intp], bounds: Array) -> None:
         """Take each bounded value for what it is expected to be above its bound, as uncertain as that leaves it.
 
-        One parallel repetition of expectation propagation (section 3.6; Minka 2001) whose likelihood is a step at the
+        One parallel sweep of expectation propagation (section 3.6; Minka 2001) whose likelihood is a step at the
         bound. ``index`` are the places of the bounds in ``X``; ``bounds`` (n,) has the bounds at those places.
         """
         from scipy.special import log_ndtr

@@ -134,7 +134,7 @@ class CostModel:
         asked = [self._is_own(one) and one.key != baseline.key for one in configurations]
         if any(asked) and self.peaks.scatter:
             figures = self.peaks.of(list(itertools.compress(configurations, asked)))
-            chances[asked] = self._within(*self._highest(*figures, Noise.HIGHEST_OF_FINAL))
+            chances[asked] = self._within(*self._highest(*figures, Noise.HIGHEST_OF_CONFIRMATION))
         return chances
 
     def drawn(

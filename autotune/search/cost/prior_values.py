@@ -162,7 +162,7 @@ class Noise:
     # for what has had its trial.
     PROCESSES_OF_ANSWER: Final = 5
     HIGHEST_OF_ALL: Final = (1.163, 0.669)
-    HIGHEST_OF_FINAL: Final = (1.029, 0.701)
+    HIGHEST_OF_CONFIRMATION: Final = (1.029, 0.701)
     # Sizes of the plan table's error where it is held to some simulated peaks and tells of all others.
     LIKENESS: Final = (0.01, 0.03)
     # Two settings that differ at all differ by this much.

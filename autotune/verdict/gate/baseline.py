@@ -16,7 +16,7 @@ from ...records.study import StudySpec
 from ...records.words import joined
 
 _AGAIN = "`autotune gate BUNDLE SCRIPT --update-baseline --baseline FILE` writes one"
-LEAST_ROUNDS = 8
+LEAST_REPETITIONS = 8
 """So many repetitions a baseline has: by fewer, later gates cannot tell a loss as large as is allowed from none
 (``tests/benchmarks/gate.py``)."""
 
@@ -69,8 +69,8 @@ def read_baseline(path: Path, configuration: str) -> GateBaseline:
 
 def why_no_baseline(found: Gate) -> str:
     """Return why later gates may not be held against what this one measured, in a clause; empty if they may."""
-    if found.answer not in ("pass", "improvement") or found.repetitions < LEAST_ROUNDS:
-        return f"it takes {LEAST_ROUNDS} repetitions without a regression"
+    if found.answer not in ("pass", "improvement") or found.repetitions < LEAST_REPETITIONS:
+        return f"it takes {LEAST_REPETITIONS} repetitions without a regression"
     if open_ones := joined([one.name for one in found.gauges if one.found == "open"]):
         return f"these repetitions do not decide about {open_ones}; use more of them, or a quieter machine"
     if found.reference == "stored" and any(one.name == "speed" and one.found == "better" for one in found.gauges):
