@@ -17,7 +17,7 @@ from .plan import ALL, NONE, Plan
 # Of a name of more operators than four the first two and the last are left.
 _LONG_NAME = re.compile(r"(?:[^\s:,+]+\+){5,}")
 _LEVELS = {1: "every layer", 2: "every layer, with compromises"}
-# So many kinds of operators are named, more are counted.
+# So many operator patterns are named, more are counted.
 _MOST_NAMED = 2
 
 
@@ -41,7 +41,7 @@ def brief_words(configuration: Configuration, clusters: Iterable[ClusterFacts] =
 
 
 def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFacts] = ()) -> str:
-    """Return what is recomputed: ``5 of 6 Blocks and 3 more kinds of operators``; empty for nothing."""
+    """Return what is recomputed: ``5 of 6 Blocks and 3 more operator patterns``; empty for nothing."""
     rows = {(row.cluster_id, row.strategy): row for row in clusters}
     found = [(plan, rows.get((plan.cluster, plan.strategy))) for plan in configuration.plans if plan.strategy != NONE]
     layers = [_counted(plan, row) for plan, row in found if _is_layer(plan, row)]
@@ -52,7 +52,7 @@ def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFac
         noun = "operator" if len(others) == 1 and _is_single(others[0][1]) else "operators"
         parts += [f"{joined([_counted(plan, row) for plan, row in others])} {noun}"] if others else []
     else:
-        parts.append(f"{len(others)} {'more ' if parts else ''}kinds of operators")
+        parts.append(f"{len(others)} {'more ' if parts else ''}operator patterns")
     return joined(parts)
 
 

@@ -81,7 +81,7 @@ def unconfirmed(configuration: Configuration, comparison: Comparison | None, aim
     why = f"{counted(repetitions, 'repetition')} cannot show a difference"
     if comparison is not None and repetitions >= FIRST_LOOK:
         why = f"{_between(comparison, aim)} in {counted(repetitions, 'repetition')}"
-    return Remark("unconfirmed", f"{sentence(best)}, but not confirmed: {why}.")
+    return Remark("unconfirmed", f"{sentence(best)}, but is not confirmed: {why}.")
 
 
 def baseline_failed(repeats: Sequence[Repeat], baseline: Configuration) -> Remark | None:

@@ -24,8 +24,8 @@ def words(*plans: tuple[str, int], level: int = 0, rows: tuple[ClusterFacts, ...
 
 def test_layers_are_counted_out_of_how_many_there_are_and_other_kinds_by_their_number() -> None:
     some = (("Block+", 5), ("gelu+", -1), ("addmm+clone+", 3), ("bmm+", -1))
-    assert words(*some) == "5 of 6 Blocks and 3 more kinds of operators"
-    assert words(*some[1:]) == "3 kinds of operators"
+    assert words(*some) == "5 of 6 Blocks and 3 more operator patterns"
+    assert words(*some[1:]) == "3 operator patterns"
 
 
 def test_one_or_two_kinds_of_operators_are_named() -> None:

@@ -186,7 +186,7 @@ def test_what_may_be_faster_after_a_few_repetitions_is_still_open():
     answer = verdict(TRIED, scattered(1, 12, 6))
     assert (answer.kind_of_answer, answer.winner) == ("undecided", GELU)
     assert answer.sentences.startswith(
-        "Recomputing all 12 gelu operators at batch 48 is the fastest so far, but not confirmed: 0."
+        "Recomputing all 12 gelu operators at batch 48 is the fastest so far, but is not confirmed: 0."
     )
     assert answer.sentences.endswith("x in 3 repetitions.")
 
