@@ -11,14 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from autotune.records.choice_typess import (
-    ENGINES_CHOICES,
-    TORCH_CHOICES,
-    AutocastChoice,
-    OptimizerChoice,
-    choices_of,
-    made_choices,
-)
 from torch import nn
 from torch.optim.optimizer import Optimizer
 
@@ -26,6 +18,14 @@ from autotune.errors import UsageError
 from autotune.export.readme import render_readme
 from autotune.export.stack import build_stack
 from autotune.records.choice_types import Choice, StackLine
+from autotune.records.choices import (
+    ENGINES_CHOICES,
+    TORCH_CHOICES,
+    AutocastChoice,
+    OptimizerChoice,
+    choices_of,
+    made_choices,
+)
 from autotune.records.configuration import Configuration
 from autotune.records.engines import Engine
 from autotune.records.facts import Facts
