@@ -242,7 +242,7 @@ def export_file(
 
     Raises:
         ExportError: there is nothing to export, it cannot be written so, or the file failed its check.
-        UsageError: the script has changed, or nothing of this kind can be said of it.
+        UsageError: the script has changed, or nothing of this kind can be written for it.
         InterruptionError: it was interrupted.
     """
     chosen = choose_configuration(record, configuration)

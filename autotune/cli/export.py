@@ -182,11 +182,11 @@ def _export_file(
             }
         )
         return
-    what = "the nearest that can be said" if said.refusals else "the setting"
+    what = "the nearest that can be written" if said.refusals else "the setting"
     console.say(f"{printable(str(path))} says {what}, {words}; it was measured and checked.")
     console.say(f"To use it: {exporter.usage}.")
     for reason in said.reasons:
-        console.say(f"Not said: {reason}.")
+        console.say(f"Not written: {reason}.")
     named = {"Your script": shown.script, "autotune launch": shown.setting, "This file": shown.file}
     print_rows(console, [(name, format_figures(one)) for name, one in named.items() if one is not None])
     console.say(shown.proof.statement)

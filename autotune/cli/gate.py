@@ -77,12 +77,18 @@ def gate(
     ] = False,
     allowed_slowdown: Annotated[
         Any,
-        options.parsed_by(parse_share, "--max-slowdown", help="The allowed slowdown; a larger one is a regression."),
+        options.parsed_by(
+            parse_share,
+            "--max-slowdown",
+            help="The allowed slowdown. A loss this large is found; a smaller one may pass.",
+        ),
     ] = "5%",
     allowed_growth: Annotated[
         Any,
         options.parsed_by(
-            parse_share, "--max-memory-growth", help="The allowed growth of the peak; a larger one is a regression."
+            parse_share,
+            "--max-memory-growth",
+            help="The allowed growth of the peak. Growth this large is found; less may pass.",
         ),
     ] = "3%",
     finalist_repetitions: Annotated[

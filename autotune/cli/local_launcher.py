@@ -66,9 +66,9 @@ def interruption() -> Iterator[Interruption]:
     state = Interruption()
 
     def handle(number: int, _: object) -> None:
-        is_confirmation = number == signal.SIGTERM or state.finish.is_set()
+        is_last = number == signal.SIGTERM or state.finish.is_set()
         state.finish.set()
-        if is_confirmation:
+        if is_last:
             state.cancel.set()
             message = "stopping"
         else:

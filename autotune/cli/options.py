@@ -150,8 +150,8 @@ BatchSizesOption = Annotated[
     parsed_by(
         parse_range,
         "--batch-sizes",
-        help="Batch sizes to search. Default: half to 16 times the script's own, and smaller ones if the objective is "
-        "memory.",
+        help="Batch sizes to search. Default: half to 16 times the script's own; smaller ones if less memory is asked "
+        "for.",
     ),
 ]
 MemoryLimitOption = Annotated[

@@ -110,6 +110,9 @@ def read_bundle(directory: Path) -> Bundle:
     try:
         data = json.loads(stack_text)
         _check_version(data)
+        for figures in (data.get("figures"), data.get("baseline_figures")):
+            if isinstance(figures, dict) and "rounds" in figures:  # version 1's word
+                figures["repetitions"] = figures.pop("rounds")
         shown = {name: value for name, value in data.items() if name not in AS_TYPED}
         if printable_strings(shown) != shown:
             raise BundleError(f"{STACK_NAME}: a string in it contains control characters")

@@ -86,7 +86,9 @@ def _paragraphs(record: StudyRecord, facts: Facts, said: Expressed, shown: Shown
     by = f"{MARK}{record.autotune} from study {record.name!r}"
     yield _wrapped(f"{by}. The setting is {words}{plans}.")
     if said.refusals:
-        yield _wrapped(f"It is the nearest that can be said. What was found could not be: {'; '.join(said.reasons)}.")
+        yield _wrapped(
+            f"It is the nearest setting that can be written so. The one found could not be: {'; '.join(said.reasons)}."
+        )
     if shown is None:
         return
     named = {"the script": shown.script, "autotune launch": shown.setting, "this file": shown.file}

@@ -112,7 +112,7 @@ class Measurement:
 
 
 def nearly_whole(value: float) -> float:
-    """Repetition a ratio that is as good as a whole number: samples are counted, and a last batch may be short."""
+    """Round a ratio that is as good as a whole number: samples are counted, and a last batch may be short."""
     return float(round(value)) if value and abs(value - round(value)) <= _WHOLE * value else value
 
 

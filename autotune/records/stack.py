@@ -13,7 +13,7 @@ from .fingerprint import Fingerprint, ModelPrint, SourceFile
 from .gate import GraphReading, Reading
 from .proof import Proof
 
-STACK_VERSION = 1
+STACK_VERSION = 2
 
 
 @dataclass(frozen=True)

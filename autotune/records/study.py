@@ -203,9 +203,8 @@ class Repeat:
     outcome: Outcome
     environment: Environment | None = None
     run_directory: str = ""
-    confirmation: int = (
-        1  # only repetitions of one confirmation are compared: it is measured in turns, in one go, on one machine
-    )
+    # Only repetitions of one confirmation are compared: it is measured in turns, in one go, on one machine.
+    confirmation: int = 1
 
 
 @dataclass(frozen=True)
@@ -256,36 +255,15 @@ class CompiledRun:
     outcome: Outcome
 
 
-RemarkCode = Literal[
-    # reasons for an answer
-    "winner",
-    "no_better",
-    "futile",
-    "unresolved",
-    "too_slow",
-    "unreliable",
-    "nothing_better",
-    "fits_instead",
-    "nothing_fits",
-    "unconfirmed",
-    "disturbed",
-    "machine_too_busy",
-    "only_baseline",
-    "not_counted",
-    "baseline_not_measured",
-    "nothing_measured",
-    # what else bears on it
-    "allocator_idle",
-    "baseline_does_not_fit",
-    "baseline_failed",
-    "gpu_throttled",
-    "kernels_not_searched",
-    "loss_not_finite",
-    "machine_busy",
-    "may_not_fit_again",
-    "not_equivalent",
-    "",  # stored before there were codes
-]
+# Reasons for an answer: by its repetitions, by trials, and where there is none. The empty code was stored before codes.
+_ByRepetitions = Literal["winner", "no_better", "futile", "unresolved", "too_slow", "unreliable", "unconfirmed"]
+_ByTrials = Literal["nothing_better", "fits_instead", "nothing_fits", "disturbed", "machine_too_busy", "only_baseline"]
+_None = Literal["not_counted", "baseline_not_measured", "nothing_measured", ""]
+# What else bears on an answer.
+_OfBaseline = Literal["baseline_does_not_fit", "baseline_failed", "loss_not_finite"]
+_OfMachine = Literal["allocator_idle", "gpu_throttled", "machine_busy"]
+_OfOthers = Literal["kernels_not_searched", "may_not_fit_again", "not_equivalent"]
+RemarkCode = Literal[_ByRepetitions, _ByTrials, _None, _OfBaseline, _OfMachine, _OfOthers]
 
 
 @dataclass(frozen=True)

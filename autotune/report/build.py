@@ -77,9 +77,8 @@ def describe_facts(facts: Facts) -> DescribedScript:
 
 def _finalist(record: StudyRecord, compared: Comparison) -> Finalist:
     setting = compared.configuration
-    if (
-        compared.repetitions and compared.figures is None
-    ):  # stored before verdicts held figures; the repetitions have them
+    # Stored before verdicts held figures: the repetitions have them.
+    if compared.repetitions and compared.figures is None:
         compared = dataclasses.replace(
             compared, figures=figures_of(record, setting), baseline_figures=script_figures_of(record, setting)
         )

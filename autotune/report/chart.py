@@ -272,7 +272,7 @@ def _span(shown: Collection[Figures]) -> tuple[float, float]:
 
 
 def size_ticks(most: float, count: int) -> list[float]:
-    """Return about so many repetition sizes in bytes, from nothing to the most."""
+    """Return about so many round sizes in bytes, from nothing to the most."""
     unit = 1 << 30 if most > 2 << 30 else 1 << 20 if most > 2 << 20 else 1 << 10
     return [value * unit for value in round_ticks(0.0, most / unit, count)]
 

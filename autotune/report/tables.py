@@ -228,11 +228,12 @@ def finalist_table(report: Report) -> Table:
     columns = ("Finalist", *figure_cells(None), *ratios, "Repetitions", "Shown")
     rows = []
     for one in report.finalists:
-        speed = (f"{one.speedup:.3f}x", _range(one.speedup_low, one.speedup_high))
+        speed = (f"{one.speedup:.3f}x" if one.repetitions else "", _range(one.speedup_low, one.speedup_high))
         told: tuple[str, ...] = speed
         shown = _shown(one.found, "faster")
         if is_memory:
-            told = (f"{one.peak_ratio:.3f}x", _range(one.peak_ratio_low, one.peak_ratio_high), *speed)
+            memory = f"{one.peak_ratio:.3f}x" if one.repetitions else ""
+            told = (memory, _range(one.peak_ratio_low, one.peak_ratio_high), *speed)
             shown = ", ".join(filter(None, [_shown(one.found, "smaller"), _shown(one.found_fast, "fast enough")]))
         rows.append(
             (cut_names(one.text), *figure_cells(one.figures).values(), *told, str(one.repetitions or ""), shown)

@@ -42,10 +42,13 @@ def upgrade(engine: sa.Engine, location: Location) -> None:
         if revision == schema.HEAD:
             return
         if revision == "0004":
-            for statement in _FROM_0004:
-                connection.exec_driver_sql(statement)
-            _give_codes(connection)
-            connection.execute(sa.update(schema.revision).values(version_num=schema.HEAD))
+            try:
+                _bring_up_to_date(connection)
+            except sa.exc.ProgrammingError as error:
+                raise StorageError(
+                    f"{location} has schema 0004 and could not be brought up to date: {error.orig}",
+                    hint="open it once as the owner of its tables, as with `autotune studies --storage URL`",
+                ) from error
             return
         if revision is not None:
             version = connection.scalar(sa.select(schema.about.c.value).where(schema.about.c.key == _WRITER))
@@ -68,8 +71,10 @@ def _revision(connection: sa.Connection) -> str | None:
     return connection.scalar(sa.select(schema.revision.c.version_num))
 
 
-def _give_codes(connection: sa.Connection) -> None:
-    """Give sentences of verdicts the code that says nothing: revision 0004 stored their texts alone."""
+def _bring_up_to_date(connection: sa.Connection) -> None:
+    for statement in _FROM_0004:
+        connection.exec_driver_sql(statement)
+    # Revision 0004 stored the texts of sentences alone: they get the code that says nothing.
     query = sa.text("SELECT id, verdict FROM autotune_study WHERE verdict IS NOT NULL")
     for row in connection.execute(query).all():
         verdict = json.loads(row.verdict)
@@ -77,6 +82,8 @@ def _give_codes(connection: sa.Connection) -> None:
         verdict["remarks"] = [{"code": "", "text": one} for one in verdict.get("remarks", ())]
         values = {"id": row.id, "verdict": json.dumps(verdict, separators=(",", ":"))}
         connection.execute(sa.text("UPDATE autotune_study SET verdict = :verdict WHERE id = :id"), values)
+    connection.execute(sa.update(schema.revision).values(version_num=schema.HEAD))
+    connection.execute(sa.update(schema.about).where(schema.about.c.key == _WRITER).values(value=__version__))
 
 
 @contextmanager

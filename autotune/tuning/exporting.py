@@ -69,7 +69,7 @@ class FileExport:
 
         Raises:
             ExportError: the setting cannot be written so, or the file failed or was not proven.
-            UsageError: nothing of this kind can be said of this script.
+            UsageError: nothing of this kind can be written for this script.
         """
         located = self._locate()
         if located is None:
@@ -106,7 +106,7 @@ class FileExport:
         what = setting_words(configuration, self._facts.clusters)
         if self._is_the_script(said):
             return ExportError(
-                f"{what} cannot be said so, nor anything near it: {'; '.join(said.reasons)}",
+                f"{what} cannot be written so, nor anything near it: {'; '.join(said.reasons)}",
                 hint="`autotune launch` runs the setting; --trial N names another one",
             )
         near = setting_words(said.configuration, self._facts.clusters)

@@ -67,7 +67,7 @@ class Sitting:
         script_sha256: str,
         least_repetitions: int = 0,
     ) -> Gate | None:
-        """Measure repetitions until they tell, and ``least_repetitions``; return None if interrupted before that.
+        """Measure repetitions until they tell, at least ``least_repetitions``; return None if interrupted before that.
 
         Without a ``reference``, it is chosen by what this device has in common with the baseline's.
         """

@@ -21,7 +21,7 @@ Start = Callable[[str, Configuration, Verifying], RunResult | None]
 """Makes a run in mode ``verify``, from its folder's name, a configuration and the rules; None if interrupted."""
 
 # Bounds of differences, as shares of the largest value. Where code keeps the script's casts, only the order of sums
-# repetitions, which depends on what is fused.
+# rounds, which depends on what is fused.
 _KEPT_CASTS = 1e-3
 # A model may differ by so many times what changing the last bit of its parameters does.
 _TIMES_A_BIT = 3.0

@@ -80,7 +80,9 @@ def unconfirmed(configuration: Configuration, comparison: Comparison | None, aim
         return Remark("unconfirmed", f"{sentence(best)}, but was not yet measured again in turns with your baseline.")
     why = f"{counted(repetitions, 'repetition')} cannot show a difference"
     if comparison is not None and repetitions >= FIRST_LOOK:
-        why = f"{_between(comparison, aim)} in {counted(repetitions, 'repetition')}"
+        is_smaller = aim.seeks_memory and comparison.found == "win"
+        range_ = f"{_speeds(comparison)} the speed" if is_smaller else f"{_between(comparison, aim)} {_figure(aim)}"
+        why = f"{range_} in {counted(repetitions, 'repetition')}"
     return Remark("unconfirmed", f"{sentence(best)}, but is not confirmed: {why}.")
 
 
@@ -136,16 +138,15 @@ def no_win(compared: Sequence[Comparison], aim: Aim, scope: str = "") -> Remark:
             return Remark("no_better", f"{text} {scope}".rstrip())
         case "futile":
             mean = format_ratio(best.peak_ratio if aim.seeks_memory else best.speedup)
-            came_to = f"{mean} the {'memory' if aim.seeks_memory else 'speed'}"
             text = (
-                f"Your baseline stays: {name} came to {came_to} ({_between(best, aim)}, {repetitions}), and more "
-                f"repetitions would hardly show that it is {better}."
+                f"Your baseline stays: {name} came to {mean} {_figure(aim)} ({_between(best, aim)}, {repetitions}), "
+                f"and more repetitions would hardly show that it is {better}."
             )
             return Remark("futile", f"{text} {scope}".rstrip())
         case _:
             yet = "" if best.found == "unresolved" else " yet"
             do = "do" if best.repetitions != 1 else "does"
-            range_ = f" ({_between(best, aim)})" if aim.bounds(best) else ""
+            range_ = f" ({_between(best, aim)} {_figure(aim)})" if aim.bounds(best) else ""
             text = f"Your baseline stays: {name} may be {better}{range_}, but {repetitions} {do} not decide it{yet}."
             return Remark("unresolved", f"{text} {scope}".rstrip())
 
@@ -354,7 +355,11 @@ def _less_memory(comparison: Comparison) -> str:
 def _between(comparison: Comparison, aim: Aim) -> str:
     if not aim.seeks_memory:
         return _speeds(comparison)
-    return f"{_bound(comparison.peak_ratio_low)} to {_bound(comparison.peak_ratio_high)} the memory"
+    return f"{_bound(comparison.peak_ratio_low)} to {_bound(comparison.peak_ratio_high)}"
+
+
+def _figure(aim: Aim) -> str:
+    return "the memory" if aim.seeks_memory else "the speed"
 
 
 def _speeds(comparison: Comparison) -> str:

@@ -155,7 +155,7 @@ def _functions(name: str) -> dict[str, int]:
 
 class _Traces:
     def __init__(self) -> None:
-        self._surroundings = ImportState()
+        self._import_state = ImportState()
         self._torch_state = TorchState()
         self._others = self._now()
 
@@ -163,7 +163,7 @@ class _Traces:
         for name, value in self._now().items():
             if value != self._others[name] and self._others[name] is not None:
                 return f"changes {name}"
-        found = self._surroundings.any_change() or self._torch_state.change()
+        found = self._import_state.any_change() or self._torch_state.change()
         return found.replace("the script ", "")
 
     @staticmethod

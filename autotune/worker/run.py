@@ -85,7 +85,7 @@ class _Host:
         self.conductor: Any = None
         self._hidden = hidden
         discovers = request.mode == "discover"
-        self._surroundings = ImportState() if hidden is not None or discovers else None
+        self._import_state = ImportState() if hidden is not None or discovers else None
         self._imports = ImportWatch() if discovers and hidden is None else None
         self._change = ""
         self._change_since: Callable[[], str] | None = None
@@ -93,8 +93,8 @@ class _Host:
             hidden.about_to_reveal = self.compare_packages
 
     def compare(self) -> None:
-        """Compare the import_state, when the script is about to import torch."""
-        self._change = "" if self._surroundings is None else self._surroundings.change()
+        """Compare the state of imports, when the script is about to import torch."""
+        self._change = "" if self._import_state is None else self._import_state.change()
         if self._change and self._hidden is not None:
             self._refuse(self._change)
         if self._imports is not None:
@@ -116,7 +116,7 @@ class _Host:
         process = TrainingProcess(self.request, self.directory, fork_refusal=self._change, imports=self._imports)
         self.conductor = Conductor(process)
         self.conductor.install()
-        if self._surroundings is not None:
+        if self._import_state is not None:
             from .preloading import TorchState
 
             import_state, torch_state = ImportState(), TorchState()

@@ -57,7 +57,7 @@ def measure(name: str, budget: str) -> dict[str, object]:
         "confirmed": answer in ("winner", "baseline_best") and not to_go_on,
         "contended": f"{contended}/{len(points)}",
         "load": os.getloadavg()[0],
-        "reason": verdict.get("reason", done.stderr[-500:]),
+        "reason": verdict["reason"]["text"] if verdict else done.stderr[-500:],
         "to_go_on": to_go_on[-1] if to_go_on else "",
     }
 

@@ -246,10 +246,17 @@ def test_other_contents_are_refused(folder, name, content, words):
 
 
 def test_a_bundle_of_a_newer_autotune_asks_for_an_upgrade_whatever_else_is_in_it(folder):
-    (folder / "stack.json").write_text('{"version": 2, "engine": {"name": "not known here"}}')
-    with pytest.raises(BundleError, match="version 2; this autotune reads versions up to 1") as caught:
+    (folder / "stack.json").write_text('{"version": 3, "engine": {"name": "not known here"}}')
+    with pytest.raises(BundleError, match="version 3; this autotune reads versions up to 2") as caught:
         read_bundle(folder)
     assert "pip install --upgrade" in caught.value.hint
+
+
+def test_a_bundle_of_version_1_is_read_with_its_figures(folder):
+    before, path = read_bundle(folder), folder / "stack.json"
+    path.write_text(path.read_text().replace('"repetitions":', '"rounds":').replace('"version": 2', '"version": 1'))
+    read = read_bundle(folder)
+    assert (read.stack.version, read.stack.figures) == (1, before.stack.figures)
 
 
 @pytest.mark.parametrize("version", [0, -1, True, "1", None, 1.0])

@@ -105,9 +105,7 @@ def test_a_module_is_the_file_that_the_interpreter_finds(tmp_path: Path, monkeyp
             check_module(name, python=sys.executable)
 
 
-def test_a_file_is_no_name_of_a_module_and_the_other_way_repetition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_no_name_of_a_module_and_the_other_way_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "train.py").touch()
     monkeypatch.chdir(tmp_path)

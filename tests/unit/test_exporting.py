@@ -199,7 +199,7 @@ def test_the_command_for_the_nearest_writes_to_the_same_file(tmp_path):
 def test_the_script_itself_is_no_nearest_setting(nearest, tmp_path, monkeypatch):
     nothing = Expressed(FACTS.baseline, refusals=(Refusal("it draws at random"),))
     monkeypatch.setattr(exporting, "express", lambda *_: nothing)
-    with pytest.raises(ExportError, match="cannot be said so, nor anything near it: it draws at random") as refused:
+    with pytest.raises(ExportError, match="cannot be written so, nor anything near it: it draws at random") as refused:
         take(tmp_path, "gelu+native_dropout+:1:-1", nearest=nearest)
     assert "--nearest" not in refused.value.hint
 

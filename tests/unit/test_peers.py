@@ -42,6 +42,7 @@ from tests.fakes.study_record import study_record
 
 pytestmark = pytest.mark.slow  # guards benchmarks, and nothing that is shipped
 
+RECORDS = Path(__file__).resolve().parents[2] / "trials/records"
 LIMIT = 1000 * MIB
 SIZES = Range(own=8, least=1, most=64, limit_bytes=LIMIT)
 RECORD = Record("toy", "abc", (), LIMIT, (1, 64))
@@ -174,6 +175,11 @@ def test_a_sitting_looks_at_batches_then_at_gradients_then_measures_in_turns(tmp
     repetitions = [[run.setting for run in done.record.runs if run.repetition == number] for number in range(2)]
     # Those who come to one setting share its runs.
     assert [sorted(map(str, one)) for one in repetitions] == [["checkpoint:1 at batch 64", "nothing at batch 20"]] * 2
+
+
+@pytest.mark.parametrize("path", sorted(RECORDS.glob("*/[!n]*-miniature.json")), ids=lambda path: path.stem)
+def test_records_that_were_landed_are_read(path):
+    assert read_record(path).runs
 
 
 def test_each_thing_is_stored_as_it_ends_and_the_next_sitting_goes_on_from_there(tmp_path):

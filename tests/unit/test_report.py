@@ -90,6 +90,17 @@ def test_a_range_that_tells_nothing_is_not_written_out():
     assert "under 0.1x to over 10x" in row
 
 
+@pytest.mark.parametrize("goal", ["throughput", "memory"])
+def test_a_finalist_that_failed_at_once_is_given_no_ratio(goal):
+    made = build_report(study_record())
+    spec = dataclasses.replace(made.settings, objective=Objective(goal))
+    unknown = {"speedup_low": None, "speedup_high": None, "peak_ratio_low": None, "peak_ratio_high": None}
+    failed = dataclasses.replace(made.finalists[0], figures=None, repetitions=0, speedup=0.0, found="failed", **unknown)
+    (_, row) = finalist_table(dataclasses.replace(made, finalists=(failed,), settings=spec)).rows
+    assert row[0] == failed.text
+    assert not any(cell.endswith("x") for cell in row[1:])
+
+
 def test_discovery_alone_has_its_plan_table_and_memory_split():
     described = describe_facts(FACTS)
     table = plan_table(described)

@@ -111,7 +111,7 @@ def test_the_front_goes_up_in_steps_from_left_to_right():
     ("low", "high", "expected"),
     [(0, 10, [0, 2, 4, 6, 8, 10]), (117, 194, [120, 140, 160, 180]), (0.001, 0.0035, [0.001, 0.0015, 0.002])],
 )
-def test_ticks_are_repetition_numbers(low, high, expected):
+def test_ticks_are_round_numbers(low, high, expected):
     assert round_ticks(low, high, 6)[: len(expected)] == pytest.approx(expected)
 
 

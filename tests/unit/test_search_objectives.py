@@ -94,6 +94,17 @@ def test_what_is_slower_than_allowed_in_its_repetitions_gives_way_to_the_runner_
     assert (answer.kind_of_answer, answer.winner) == ("winner", GELU)
 
 
+def test_where_only_the_speed_is_open_the_answer_gives_the_range_of_the_speed():
+    tried = (*TRIED[:1], *TRIED[2:])
+    own = repetitions(BASELINE, (340.0, 800), (320.0, 800), (360.0, 800))
+    answer = verdict(tried, own + repetitions(LAYERS, (345.0, 520), (360.0, 520), (330.0, 520)))
+    (comparison,) = answer.comparisons
+    assert (comparison.found, comparison.found_fast, answer.reason.code) == ("win", "open", "unconfirmed")
+    low = f"{comparison.speedup_low:.3f}x"
+    assert f"is not confirmed: {low} to" in answer.reason.text
+    assert answer.reason.text.endswith("x the speed in 3 repetitions.")
+
+
 def test_where_all_that_is_smaller_is_too_slow_the_baseline_stays():
     tried = (*TRIED[:1], *TRIED[2:])
     answer = verdict(tried, OWN + repetitions(LAYERS, (320.0, 520), (321.0, 520), (322.0, 520)))

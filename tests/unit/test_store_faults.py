@@ -179,6 +179,17 @@ def test_who_may_only_read_looks_at_studies_and_exports_them(tmp_path):
                 study.set_facts(FACTS)
 
 
+@pytest.mark.postgresql
+def test_who_may_only_read_is_told_that_the_owner_has_to_bring_older_tables_up_to_date():
+    with postgresql_schema() as place:
+        open_store(place.url).close()
+        place.execute("UPDATE autotune_alembic_version SET version_num = '0004'")
+        place.execute("ALTER TABLE autotune_confirmation RENAME TO autotune_final")
+        with place.reader() as url, pytest.raises(StorageError, match="has schema 0004 and could not be") as told:
+            open_store(url)
+    assert "as the owner of its tables" in told.value.hint
+
+
 class _SqliteError(sqlite3.DatabaseError):
     def __init__(self, name):
         super().__init__("as SQLite put it")

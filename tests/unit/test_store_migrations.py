@@ -108,6 +108,17 @@ def test_finalists_of_a_database_that_was_kept_are_told_with_their_figures(kept)
     assert finalist.baseline_figures.peaks.fit_bytes == stored["baseline_peak_bytes"]
 
 
+def test_a_database_that_was_kept_is_brought_up_to_date_once(kept):
+    open_store(str(kept)).close()
+    about = "SELECT version_num, value FROM autotune_alembic_version, autotune_about WHERE key = 'autotune'"
+    assert execute(kept, about) == [(schema.HEAD, __version__)]
+    before = execute(kept, "SELECT * FROM autotune_study")
+    open_store(str(kept)).close()
+    assert execute(kept, "SELECT * FROM autotune_study") == before
+    ((verdict,),) = execute(kept, "SELECT verdict FROM autotune_study WHERE name = 'ended'")
+    assert '"rounds":' not in verdict
+
+
 def test_a_study_that_an_earlier_version_was_killed_in_goes_on(kept, tmp_path):
     with open_store(str(kept)) as store:
         study = store.open("killed")

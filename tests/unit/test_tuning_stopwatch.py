@@ -117,10 +117,10 @@ def test_time_without_a_run_is_between_runs_and_sessions_add_up(warm: Measured) 
     assert (first.total_s, first.between_s) == (33.5, 7.5)
     assert first.between_s + sum(one.total_s for one in first.stages) == first.total_s
     later = Stopwatch(first, now=clock)
-    told(later, Timed(clock, warm), "repetitions")
+    told(later, Timed(clock, warm), "confirmation")
     both = later.spent()
     assert both.total_s == 46.5
-    assert [(one.stage, one.runs) for one in both.stages] == [("search", 2), ("repetitions", 1)]
+    assert [(one.stage, one.runs) for one in both.stages] == [("search", 2), ("confirmation", 1)]
 
 
 def test_a_run_that_raises_is_over_any_more() -> None:

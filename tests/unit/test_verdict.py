@@ -188,7 +188,7 @@ def test_what_may_be_faster_after_a_few_repetitions_is_still_open():
     assert answer.sentences.startswith(
         "Recomputing all 12 gelu operators at batch 48 is the fastest so far, but is not confirmed: 0."
     )
-    assert answer.sentences.endswith("x in 3 repetitions.")
+    assert answer.sentences.endswith("x the speed in 3 repetitions.")
 
 
 def test_what_may_be_faster_after_all_repetitions_is_said_to_be_and_the_baseline_stays():
@@ -197,7 +197,7 @@ def test_what_may_be_faster_after_all_repetitions_is_said_to_be_and_the_baseline
     assert answer.sentences.startswith(
         "Your baseline stays: recomputing all 12 gelu operators at batch 48 may be faster (0.9"
     )
-    assert answer.sentences.endswith("x), but 12 repetitions do not decide it.")
+    assert answer.sentences.endswith("x the speed), but 12 repetitions do not decide it.")
 
 
 def test_what_is_unlikely_to_be_shown_faster_is_not_said_to_be_slower():
@@ -212,7 +212,7 @@ def test_what_is_unlikely_to_be_shown_faster_is_not_said_to_be_slower():
 def test_measuring_did_not_stop_early_where_no_repetition_was_left():
     answer = verdict(TRIED, scattered(5, -9, 1, -4), 4)
     assert answer.kind_of_answer == "baseline_best"
-    assert answer.sentences.endswith("x), but 4 repetitions do not decide it.")
+    assert answer.sentences.endswith("x the speed), but 4 repetitions do not decide it.")
 
 
 def test_who_was_given_up_early_is_said_to_be_though_others_had_more_repetitions():
@@ -225,7 +225,7 @@ def test_who_was_given_up_early_is_said_to_be_though_others_had_more_repetitions
 
 def test_what_repetitions_scatter_too_much_for_is_not_called_unlikely():
     answer = verdict(TRIED, scattered(500, -90, 300, -80))
-    assert "may be faster (under 0.1x to over 10x), but 4 repetitions do not decide it." in answer.sentences
+    assert "may be faster (under 0.1x to over 10x the speed), but 4 repetitions do not decide it." in answer.sentences
 
 
 def test_what_is_not_faster_by_half_a_percent_leaves_the_baseline_the_best():
@@ -728,7 +728,7 @@ def test_repetitions_that_vary_by_whole_factors_are_said_to_tell_nothing():
     slow, quick = contended(fast(20.0)), contended(fast(900.0))
     repeats = repetitions(BASELINE, slow, slow, quick) + repetitions(GELU, quick, 300.0, 990.0)
     answer = verdict(TRIED, repeats, 3)
-    assert "may be faster (under 0.1x to over 10x), but 3 repetitions do not decide it" in answer.sentences
+    assert "may be faster (under 0.1x to over 10x the speed), but 3 repetitions do not decide it" in answer.sentences
     assert answer.sentences.endswith(
         "Other programs used the machine in 4 of 6 measurements of the confirmation, and the figures show next to "
         "nothing: measure again when these programs have ended, as a study of another name (--study)."

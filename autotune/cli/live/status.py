@@ -18,7 +18,7 @@ from ...records.units import format_duration
 _EVERY_S = 0.25
 _SPINNER = "|/-\\"
 
-Stage = Literal["", "Discovery", "Search", "Finalists", "Proof", "Compiling"]
+Stage = Literal["", "Discovery", "Search", "Confirmation", "Equivalence check", "Compiling"]
 
 
 @dataclass(frozen=True)

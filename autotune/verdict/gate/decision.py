@@ -82,12 +82,13 @@ def decide_gate(
             replace(one, found="open") if one.found == "worse" and (one.name == "speed" or on_gpu) else one
             for one in gauges
         )
-        busy = "other programs used the machine, and the stored figures were measured without them"
+        busy = "other programs used the machine, which the stored figures do not account for"
         if not _named(gauges, "worse"):
             return gate("not_comparable", f"No answer: {busy}.", *told, number, changed)
         told.append(f"Speeds were not compared: {busy}.")
     if worse := _named(gauges, "worse"):
-        lost = joined([_lost(one) for one in worse])
+        losses = [(format_share(_loss(one)), "slower" if one.name == "speed" else "more memory") for one in worse]
+        lost = joined([" ".join(one) for one in losses])
         return gate("regression", f"Regression: {lost}, {_BESIDE[reference]}.", *told, number, changed)
     still_open = _named(gauges, "open")
     if noisy := [one for one in still_open if _loss(one) > one.allowed or _may_be_far_off(one)]:
@@ -155,10 +156,6 @@ def _may_be_far_off(gauge: Gauge) -> bool:
     """Return whether what is left open goes so far beyond what is allowed that a pass would say nothing."""
     worst = gauge.low if gauge.name == "speed" else gauge.high
     return worst is not None and _loss(replace(gauge, change=worst)) > _FAR_OFF * gauge.allowed
-
-
-def _lost(gauge: Gauge) -> str:
-    return f"{format_share(_loss(gauge))} {'slower' if gauge.name == 'speed' else 'more memory'}"
 
 
 def _won(gauge: Gauge) -> str:
