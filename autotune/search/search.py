@@ -142,7 +142,7 @@ class Search:
 
     def ended(self, reason: str, cut_short: str = "") -> SearchEnd:
         """Make the end of the search from its reason and from what stopped it."""
-        return SearchEnd(reason, cut_short, self.space.num_configurations, self._believed())
+        return self.ended_by(SearchEnd(reason, cut_short))
 
     def tell(self, number: int, outcome: Outcome, environment: Environment | None = None) -> None:
         """Learn from an outcome; a trial that is finished already stays as it is."""

@@ -60,7 +60,7 @@ CELLS = (
 
 
 def gate(cell: Cell, change: float, chance: random.Random) -> tuple[str, int]:
-    """What a gate finds where something has become worse by ``change``, and by how many repetitions."""
+    """Return what a gate finds where a figure is worse by ``change``, and by how many repetitions."""
     deviation = math.sqrt(math.log1p(cell.noise**2))
     own = deviation * math.sqrt(1 - cell.shared)
     before = [] if cell.is_paired else [chance.gauss(0, deviation) for _ in range(chance.randint(*cell.stored))]

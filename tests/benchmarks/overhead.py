@@ -81,7 +81,7 @@ def trial_overheads(folder: Path, *, times: int) -> list[float]:
 
 
 def launched_steps(folder: Path, *, width: int, repetitions: int) -> dict[str, float]:
-    """How many times as long steps take under ``autotune launch``: the median of the repetitions' ratios.
+    """Measure how many times as long steps take under ``autotune launch``: the median of the repetitions' ratios.
 
     Args:
         folder: where bundles and runs go.

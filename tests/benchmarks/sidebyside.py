@@ -65,7 +65,7 @@ def times_s(
 
 
 def ratio(times: Mapping[str, list[float]], name: str, reference: str) -> float:
-    """How many times as long one step takes as another: the median over the repetitions' ratios."""
+    """Return how many times as long one step takes as another: the median over the repetitions' ratios."""
     return statistics.median(one / other for one, other in zip(times[name], times[reference], strict=True))
 
 

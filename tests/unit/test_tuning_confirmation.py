@@ -37,7 +37,7 @@ def test_finalists_and_baseline_are_measured_in_turns_each_in_a_run_of_its_own(t
 
 
 def orders_of(record):
-    """Who was measured in each repetition, in order."""
+    """List what was measured in each repetition, in order."""
     repetitions = {}
     for one in record.repeats:
         repetitions.setdefault((one.confirmation, one.repetition), []).append(one.configuration.key)
@@ -329,7 +329,7 @@ def test_a_runner_up_that_was_beaten_by_one_that_then_failed_gets_its_repetition
 
 
 def test_a_confirmation_that_had_to_move_to_another_machine_is_begun_anew_there(tmp_path):
-    """As where a node of a cluster is lost: repetitions on two machines would compare the machines."""
+    """Guards a comparison of two machines where a node of a cluster is lost."""
     whole = Session(tmp_path / "whole")
     whole.tune()
     first_repetition = next(at for at, run in enumerate(whole.launcher.runs[1:], 1) if of_confirmation(run.request))

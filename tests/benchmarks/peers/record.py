@@ -133,7 +133,7 @@ class Record:
         return sum(one.seconds for one in (*self.runs, *self.checks))
 
     def probes(self, what: str) -> dict[int, Outcome]:
-        """What came of each batch size that was looked at; repetitions of it are not among them."""
+        """Return the outcome of each batch size that was looked at, without its repetitions."""
         return {
             one.setting.batch_size: one.outcome
             for one in self.runs

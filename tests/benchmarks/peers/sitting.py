@@ -93,7 +93,7 @@ def settings_of(record: Record, peer: Peer) -> tuple[Setting, ...]:
 
 
 def next_task(record: Record, asked: Sequence[Peer], *, repetitions: int, sitting: str) -> Task | None:
-    """What is to be done next: batch sizes first, then gradients, then repetitions; None once nothing is left."""
+    """Return the next thing to do: batch sizes first, then gradients, then repetitions; None once nothing is left."""
     if not any(one.purpose == "own" for one in record.runs):
         return Own()
     for peer in asked:
@@ -160,7 +160,7 @@ class Sitting:
 
     @property
     def task(self) -> Task | None:
-        """What is to be done next; None once nothing is left."""
+        """Return the next thing to do; None once nothing is left."""
         return next_task(self.record, self._asked, repetitions=self._repetitions, sitting=self._name)
 
     def go_on(self, most_tasks: int | None = None) -> bool:

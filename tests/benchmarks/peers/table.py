@@ -134,7 +134,7 @@ def _ratios(record: Record, runs: Sequence[Run], reference: Setting) -> list[flo
 
 
 def _flaws(record: Record, runs: Sequence[Run]) -> str:
-    """What speaks against the repetitions of a setting, though it fitted when it was chosen."""
+    """Say why the repetitions of a setting do not count, though it fitted when it was chosen."""
     sizes = sizes_of(record)
     flawed = [] if sizes is None else [one for one in runs if not sizes.fits(one.outcome)]
     return f"in {len(flawed)} of {len(runs)} repetitions {_short(why_not(flawed[0].outcome))}" if flawed else ""
