@@ -19,7 +19,7 @@ from .export.stack import choose_configuration
 from .export.trackers import sending
 from .export.trackers.sending import Sent, tracked
 from .launch.port import Event, Launcher, RunResult
-from .launch.requests import audit_request, description_request, discovery_request, trial_request
+from .launch.requests import audit_request, description_request, discovery_request, searched_by, trial_request
 from .records.audit import Audit
 from .records.configuration import Configuration
 from .records.engines import ENGINES
@@ -28,7 +28,7 @@ from .records.gate import Gate, GateBaseline, Reference
 from .records.outcome import Measured, Outcome, TimedOut
 from .records.printable import shell_word
 from .records.proof import Proof
-from .records.run import Request, Verifying
+from .records.run import Request, Searched, Verifying
 from .records.stack import Stack
 from .records.study import Fit, StudyRecord, StudySpec
 from .report.build import build_report
@@ -96,6 +96,7 @@ def tune(study: Study, *, launcher: Launcher, watcher: Watcher, interruption: In
     find = discover if known is None else functools.partial(_describe_again, known)
     found = find(
         study.spec,
+        searches=searched_by(study.spec),
         launcher=stopwatch.timed(launcher, "discovery"),
         watcher=watcher,
         interruption=interruption,
@@ -133,13 +134,20 @@ def tune(study: Study, *, launcher: Launcher, watcher: Watcher, interruption: In
 
 
 def discover(
-    spec: StudySpec, *, launcher: Launcher, watcher: Watcher, interruption: Interruption, budget: Budget, runs: Path
+    spec: StudySpec,
+    *,
+    searches: tuple[Searched, ...] = (),
+    launcher: Launcher,
+    watcher: Watcher,
+    interruption: Interruption,
+    budget: Budget,
+    runs: Path,
 ) -> Discovered:
     """Run the script once on the first device, for its facts and the measurement of the baseline.
 
     Without a limit torch's allocator keeps what it need not. Where the script passes the limit by that alone, its
-    measurement is one below the limit. Describing a script that was measured may take too much memory, or too much
-    time that a smaller batch would take less of. Then run the script again at half its batch.
+    measurement is one below the limit. Describing a script that was measured may take too much memory. Then run the
+    script again at half its batch. ``searches`` is what the study does afterwards.
     """
     watcher.discovering()
     device = devices_of(spec)[0]
@@ -158,7 +166,7 @@ def discover(
 
     paced = replace(spec, measuring=spec.measuring.paced(budget.seconds))
     result = launcher.run(
-        replace(discovery_request(paced, ends_at=budget.ends_at), script_sha256=_hash_of(spec)),
+        replace(discovery_request(paced, ends_at=budget.ends_at, searches=searches), script_sha256=_hash_of(spec)),
         device=device,
         on_event=on_event,
         cancel=interruption.cancel,
@@ -181,12 +189,10 @@ def discover(
     if passes and budget.holds(measured_s):
         again = run(trial_request(paced, facts, (facts.baseline,), limit_bytes, kernel_search=False))
         baseline = again.outcomes[0] if isinstance(again.outcomes[0], Measured) else baseline
-    # A second run comes to its description as late in it as the first did, or earlier.
-    left_s = budget.ends_at - time.monotonic() - measured_s
-    smaller = smaller_to_describe(facts, result.pace, left_s=left_s)
+    smaller = smaller_to_describe(facts)
     # What the first has taken, the second may need again; and plans that nobody has time to try gain nothing.
     if smaller is not None and budget.holds(first_s):
-        second = run(description_request(spec, facts, smaller, ends_at=budget.ends_at)).facts
+        second = run(description_request(spec, facts, smaller, ends_at=budget.ends_at, searches=searches)).facts
         if second is not None:
             facts = described_at_smaller(facts, second)
     return Discovered(facts, baseline, str(result.directory), measured_s)
@@ -196,6 +202,7 @@ def _describe_again(
     known: Discovered,
     spec: StudySpec,
     *,
+    searches: tuple[Searched, ...],
     launcher: Launcher,
     watcher: Watcher,
     interruption: Interruption,
@@ -209,10 +216,11 @@ def _describe_again(
     if not isinstance(known.facts.undescribed, TimedOut) or budget.why_over() is not None:
         return known
     watcher.discovering()
-    request = description_request(spec, known.facts, known.facts.baseline.batch_size, ends_at=budget.ends_at)
+    own = known.facts.baseline.batch_size
+    request = description_request(spec, known.facts, own, ends_at=budget.ends_at, searches=searches)
     cancel = RunCancel(interruption.cancel, budget.latest_end)
     later = run_first(launcher, spec, request, runs / "discovery", cancel, watcher).facts
-    if later is None or later.undescribed is not None:
+    if later is None or not later.knows_plans:
         return known
     return replace(known, facts=described_later(known.facts, later))
 

@@ -92,9 +92,8 @@ def failure_of(
     if ending.how == "describing_timeout":
         assert describing_s is not None
         return TimedOut(
-            cause=f"describing the script was not done within the {describing_s:.0f} s that its model and the time "
-            f"budget leave for that: killed {where}",
-            advice="Allow more with --time-budget; stderr.log shows where it was.",
+            cause=f"describing the script took longer than the {describing_s:.0f} s that it may take: killed {where}",
+            advice="A larger --time-budget gives it more time; stderr.log shows where it was.",
             phase=phase,
         )
     if ending.how == "over_limit":

@@ -13,7 +13,9 @@ from ..records.audit import Audit
 from ..records.environment import Environment
 from ..records.facts import Facts, Located
 from ..records.outcome import Outcome, Phase
-from ..records.run import Compared, DescriptionPace, Request
+from ..records.run import Compared, Request
+
+EventKind = Literal["started", "step", "result", "describing", "ended"]
 
 
 @dataclass(frozen=True)
@@ -23,15 +25,17 @@ class Event:
     ``index`` is the configuration under way, ``steps`` the optimizer steps since the run began, ``at_s`` the seconds
     since then. ``outcome`` is set for ``result`` only, and final: it may be stored at once. ``environment`` is where
     the run runs, as soon as that is known. Steps that follow each other faster than the launcher looks come as one.
+    ``may_take_s`` is set for ``describing`` only, which begins a description: it may take that long.
     """
 
-    kind: Literal["started", "step", "result", "ended"]
+    kind: EventKind
     index: int
     steps: int
     phase: Phase
     outcome: Outcome | None
     at_s: float
     environment: Environment | None = None
+    may_take_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class RunResult:
     ``compared`` (one of each process), ``located`` and ``audit`` are what runs in modes ``verify``, ``locate`` and
     ``audit`` have found; the former two have no outcome but a failure. ``reason`` is the worker's own last word.
     ``trained_after_s`` is the time that the run's process took to its first training call, None where it came to none.
-    ``is_forked``: that process came out of a fork server. ``pace`` is that of a description whose deadline passed.
+    ``is_forked``: that process came out of a fork server.
     """
 
     outcomes: tuple[Outcome | None, ...]
@@ -56,7 +60,6 @@ class RunResult:
     reason: str = ""
     trained_after_s: float | None = None
     is_forked: bool = False
-    pace: DescriptionPace | None = None
     audit: Audit | None = None
 
 

@@ -12,7 +12,7 @@ from ..records.configuration import Configuration
 from ..records.engines import ENGINES, Engine, plain_engine_of
 from ..records.facts import AccumulationControl, BatchControl, Facts, Preload
 from ..records.measuring import GpuMeasuring, Measuring
-from ..records.run import Request, Verifying
+from ..records.run import Request, Searched, Verifying
 from ..records.stack import Stack
 from ..records.study import StudySpec
 
@@ -90,8 +90,21 @@ def _request(spec: StudySpec, *configurations: Configuration) -> Request:
     )
 
 
-def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Request:
+def searched_by(spec: StudySpec) -> tuple[Searched, ...]:
+    """Return what a study tries besides the script as it stands, where the script allows it."""
+    is_one_size = spec.batch_sizes is not None and spec.batch_sizes[0] == spec.batch_sizes[1]
+    found: dict[Searched, bool] = {
+        "plans": spec.engine != "eager",
+        "batch_sizes": not is_one_size,
+        "choices": bool(spec.choices),
+    }
+    return tuple(one for one, is_searched in found.items() if is_searched)
+
+
+def discovery_request(spec: StudySpec, *, ends_at: float | None = None, searches: tuple[Searched, ...] = ()) -> Request:
     """Make the request to measure the baseline and to describe the script, in a study that ends at ``ends_at``.
+
+    The study ``searches`` these in the time that is left then.
 
     No memory limit: the baseline is measured as it is, and then judged. But for the search for kernels: trials, which
     are compared with it, leave that out. UsageError if the arguments hold ``{batch_size}`` or ``{accumulation}`` and
@@ -117,6 +130,7 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None) -> Reque
         kernel_search=False,
         describe_engine=_describing(spec.engine),
         ends_at=ends_at,
+        searches=searches,
         choices=spec.choices,
         max_error=spec.max_error,
     )
@@ -133,7 +147,14 @@ def audit_request(spec: StudySpec) -> Request:
     return replace(request, mode="audit", measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False, kernel_search=True)
 
 
-def description_request(spec: StudySpec, facts: Facts, batch_size: int | None, *, ends_at: float | None) -> Request:
+def description_request(
+    spec: StudySpec,
+    facts: Facts,
+    batch_size: int | None,
+    *,
+    ends_at: float | None,
+    searches: tuple[Searched, ...] = (),
+) -> Request:
     """Make the request to describe a script whose baseline was measured, at another batch size than its own."""
     configuration = Configuration(engine=plain_engine_of(spec.engine), batch_size=batch_size)
     return replace(
@@ -145,6 +166,7 @@ def description_request(spec: StudySpec, facts: Facts, batch_size: int | None, *
         kernel_search=False,
         describe_engine=_describing(spec.engine),
         ends_at=ends_at,
+        searches=searches,
     )
 
 

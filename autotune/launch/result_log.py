@@ -11,7 +11,7 @@ from ..records.environment import Environment
 from ..records.facts import Facts, Located
 from ..records.measurement import Measurement, Peaks
 from ..records.outcome import Measured, Outcome
-from ..records.run import STARTER_RANK, Audited, Compared, Described, DescriptionPace, Ended, Line, Result
+from ..records.run import STARTER_RANK, Audited, Compared, Described, Ended, Line, Result
 
 
 def merge(outcomes: Mapping[int, Outcome], devices: Mapping[int, str] = MappingProxyType({})) -> Outcome:
@@ -84,7 +84,7 @@ class ResultLog:
 
     A configuration's outcome is complete when every rank has written its own. ``num_processes`` and ``devices``, the
     UUIDs of the ranks' GPUs, are for whoever reads the progress files to put in. ``facts`` are the latest, and the last
-    ones once ``is_described``; until then ``may_take_s`` and ``pace`` are what the latest line says of the description.
+    ones once ``is_described``; until then ``may_take_s`` is what the description may take.
     ``starter_failure`` is what the process that started the ranks ended with, which has a rank of its own.
     """
 
@@ -94,7 +94,6 @@ class ResultLog:
         self.facts: Facts | None = None
         self.is_described = False
         self.may_take_s: float | None = None
-        self.pace: DescriptionPace | None = None
         self.audit: Audit | None = None
         self._compared: dict[int, Compared] = {}
         self.located: Located | None = None
@@ -115,7 +114,6 @@ class ResultLog:
         elif isinstance(line, Described):
             if not self.is_described:
                 self.facts, self.may_take_s, self.is_described = line.facts, line.may_take_s, line.may_take_s is None
-                self.pace = line.pace
         elif isinstance(line, Audited):
             self.audit = self.audit or line.audit
         elif isinstance(line, Compared):

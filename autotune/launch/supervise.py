@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from ..errors import FormatError, RunError
 from ..machine.host import oom_kills
@@ -16,13 +15,13 @@ from ..machine.meters.run_meter import RunMeter, Sample
 from ..records.environment import THROTTLING, DeviceConditions, DeviceReading, conditions_of
 from ..records.facts import Facts
 from ..records.measurement import CONTENDED_SHARE, Measurement
-from ..records.outcome import Died, Measured, Outcome, Phase
+from ..records.outcome import Died, Measured, Outcome, Phase, TimedOut
 from ..records.progress import Progress
-from ..records.run import DescriptionPace, Request, Result
+from ..records.run import Request, Result
 from ..records.units import format_share
 from .ending import Ending, Patience, failure_of
 from .logs import log_tail
-from .port import Event, RunResult
+from .port import Event, EventKind, RunResult
 from .process_tree import ProcessTree
 from .result_log import ResultLog
 from .watch import Deadlines, ResultsFile, read_progress
@@ -179,6 +178,7 @@ class Supervision:
         self._device_peaks = [DevicePeak() for _ in request.configurations]
         self._windows = [MeasuredWindow() for _ in request.configurations]
         self._announced = (-1, 0)  # the configuration and the steps that were last told to on_event
+        self._is_describing = False
         self._grace_began_s: float | None = None
         self._trained_after_s: float | None = None
 
@@ -205,6 +205,9 @@ class Supervision:
                 return ending
             trial = (index, self._lead.index if self._lead else 0)
             describing_s = self._result_log.may_take_s if index == len(self._outcomes) else None
+            if describing_s is not None and not self._is_describing:
+                self._is_describing = True
+                self._tell("describing", index - 1, may_take_s=describing_s)
             deadlines.advance(
                 trial=(*trial, describing_s is not None),
                 stepped=bool(self._steps or self._done),
@@ -231,7 +234,7 @@ class Supervision:
             if index < len(self._outcomes):
                 self._set(index, failure)
                 failure = None
-        self._tell("ended", min(index, len(self._outcomes) - 1), None)
+        self._tell("ended", min(index, len(self._outcomes) - 1))
         return RunResult(
             outcomes=tuple(self._outcomes),
             environment=self._result_log.environment,
@@ -242,7 +245,6 @@ class Supervision:
             failure=failure,
             reason=self._result_log.reason,
             trained_after_s=self._trained_after_s,
-            pace=self._pace(ending),
             audit=self._result_log.audit,
         )
 
@@ -254,17 +256,10 @@ class Supervision:
         if ending.how == "cancelled":
             return None
         why = failure or Died(cause=f"the worker left before the script was described: {result_log.reason}")
-        return dataclasses.replace(result_log.facts, undescribed=why)
-
-    def _pace(self, ending: Ending) -> DescriptionPace | None:
-        """Return the pace of a description whose deadline passed; None after another ending, or if it is not known."""
-        result_log = self._result_log
-        if ending.how != "describing_timeout" or result_log.pace is None:
-            return None
-        assert result_log.may_take_s is not None
-        # The step under way may take longer than those before: count it for at least what the deadline left it.
-        least_s = result_log.may_take_s - result_log.pace.first_s
-        return dataclasses.replace(result_log.pace, rest_s=max(result_log.pace.rest_s, least_s))
+        # What killed the run would kill trials with plans too, unless a smaller one or a later end helps them.
+        keeps_plans = isinstance(why, TimedOut) or why.for_memory
+        clusters = result_log.facts.clusters if keeps_plans else ()
+        return dataclasses.replace(result_log.facts, clusters=clusters, undescribed=why)
 
     @property
     def has_outcome(self) -> bool:
@@ -319,10 +314,10 @@ class Supervision:
             has_begun = index == 0 or self._result_log.has(index) or self._has_come_to(index)
             if self._announced[0] < index and has_begun:
                 self._announced = (index, self._steps)
-                self._tell("started", index, None)
+                self._tell("started", index)
             if self._steps > self._announced[1]:
                 self._announced = (self._announced[0], self._steps)
-                self._tell("step", index, None)
+                self._tell("step", index)
             outcome = self._result_log.outcome(index)
             if outcome is None:
                 return
@@ -429,6 +424,8 @@ class Supervision:
             return outcome
         return dataclasses.replace(outcome, log_tail=log_tail(self._directory))
 
-    def _tell(self, kind: Literal["started", "step", "result", "ended"], index: int, outcome: Outcome | None) -> None:
-        at_s = self._clock() - self._began_s
-        self._on_event(Event(kind, index, self._steps, self._phase(index), outcome, at_s, self._result_log.environment))
+    def _tell(
+        self, kind: EventKind, index: int, outcome: Outcome | None = None, may_take_s: float | None = None
+    ) -> None:
+        at_s, environment = self._clock() - self._began_s, self._result_log.environment
+        self._on_event(Event(kind, index, self._steps, self._phase(index), outcome, at_s, environment, may_take_s))

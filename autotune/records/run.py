@@ -15,8 +15,7 @@ from .outcome import Outcome
 from .proof import Differences
 
 PROTOCOL_VERSION = 1
-# What a description brings is of use in trials, so it may take this share of the time that a study has left.
-MOST_OF_BUDGET_TO_DESCRIBE = 1 / 3
+Searched = Literal["plans", "batch_sizes", "choices"]
 
 STARTER_RANK = -1
 """In the place of a rank: a process that started those that train (``mp.spawn``), and none of them itself."""
@@ -70,6 +69,7 @@ class Request:
     free_bytes: dict[str, int] = field(default_factory=dict)  # of each GPU before the run, by torch's UUID
     usable_bytes: dict[str, int] = field(default_factory=dict)  # of each GPU for processes
     ends_at: float | None = None  # of the study's time budget, by `time.monotonic`; None for no budget
+    searches: tuple[Searched, ...] = ()  # what the study does in the time that the description leaves
     caches: dict[str, str] = field(default_factory=dict)  # variables that name the run's compile caches
     kept_in: str = ""  # the folder for files that the script changes; empty where none are kept
     accumulation_control: AccumulationControl | None = None
@@ -110,23 +110,14 @@ class Result:
 
 
 @dataclass(frozen=True)
-class DescriptionPace:
-    """The pace of a description under way, in seconds: its first step, which traces the graphs, and all other steps."""
-
-    first_s: float
-    rest_s: float
-
-
-@dataclass(frozen=True)
 class Described:
-    """A line of ``results.jsonl``: the facts of a discovery run; what was measured, before the description is done."""
+    """A line of ``results.jsonl``: the facts of a discovery run; as far as they are known, until the last such line."""
 
     kind: ClassVar[str] = "described"
     facts: Facts
     process: int
     rank: int = 0
     may_take_s: float | None = None  # all of the description, from the first of these lines on; None in the last
-    pace: DescriptionPace | None = None  # None until a second step is over, and in the last line
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,8 @@ from ..records.choices import choices_of
 from ..records.engines import Engine, Target
 from ..records.facts import ClusterFacts, Facts
 from ..records.inference import InferenceFacts
-from ..records.outcome import Measured, Outcome, OutOfMemory, ScriptError, TimedOut
+from ..records.outcome import Measured, Outcome, OutOfMemory, ScriptError
 from ..records.printable import as_operand, first_line, is_unicode, shell_word
-from ..records.run import MOST_OF_BUDGET_TO_DESCRIBE, DescriptionPace
 from ..records.study import StudySpec
 from ..records.units import format_bytes
 
@@ -70,26 +69,22 @@ def judge(
     )
 
 
-def smaller_to_describe(facts: Facts, pace: DescriptionPace | None, *, left_s: float) -> int | None:
-    """Return the batch size at which to describe a script that could not be described at its own; None without one.
-
-    Half the batch helps where memory ran out. Where the deadline passed, half the batch helps by half of the steps'
-    time: tracing takes as long at any size.
-    """
+def smaller_to_describe(facts: Facts) -> int | None:
+    """Return the batch size at which to describe a script for which memory ran out at its own; None without one."""
     if not facts.batch_control.can_set or facts.batch_size is None or facts.batch_size < _LEAST:
         return None
-    if isinstance(facts.undescribed, TimedOut):
-        is_quick = pace is not None and pace.first_s + pace.rest_s / 2 <= MOST_OF_BUDGET_TO_DESCRIBE * left_s
-        return facts.batch_size // 2 if is_quick else None
     return facts.batch_size // 2 if facts.undescribed is not None and facts.undescribed.for_memory else None
 
 
 def described_at_smaller(facts: Facts, smaller: Facts) -> Facts:
     """Return a script's facts with the plans that were found at another batch size, scaled to the script's own."""
-    failure, again = facts.undescribed, smaller.undescribed
+    failure = facts.undescribed
     assert failure is not None
     assert not isinstance(failure, Measured)
-    if again is not None and not isinstance(again, Measured):
+    if not smaller.knows_plans:
+        again = smaller.undescribed
+        assert again is not None
+        assert not isinstance(again, Measured)
         cause = f"{failure.cause}; at batch size {smaller.batch_size} as well: {first_line(again.cause)}"
         return replace(facts, undescribed=replace(failure, cause=cause))
     if facts.batch_size is None or not smaller.batch_size:
@@ -137,7 +132,7 @@ def described_later(facts: Facts, later: Facts) -> Facts:
         split = replace(split, activations=later.split.activations)
     notes = tuple(dict.fromkeys([*facts.notes, *later.notes]))
     described = {name: getattr(later, name) for name in _DESCRIBED}
-    return replace(facts, **described, split=split, notes=notes, undescribed=None)
+    return replace(facts, **described, split=split, notes=notes, undescribed=later.undescribed)
 
 
 def _saving_at(row: ClusterFacts, dimensions: dict[str, int], scale: float) -> int:

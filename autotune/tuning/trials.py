@@ -101,7 +101,8 @@ class Trials:
         end = self._run_devices()
         if (not end.cut_short or self._search.is_out_of_patience) and self._widen():
             end = self._run_devices()
-        if not end.cut_short and isinstance(self._context.facts.undescribed, TimedOut):
+        facts = self._context.facts
+        if not end.cut_short and isinstance(facts.undescribed, TimedOut) and not facts.knows_plans:
             # A later session may find the plans.
             end = replace(end, cut_short="time was too short to find out what could be recomputed")
         self._context.watcher.search_ended(end.reason)

@@ -14,7 +14,7 @@ from autotune.records.environment import Environment
 from autotune.records.facts import Facts
 from autotune.records.outcome import Measured, Outcome
 from autotune.records.proof import GroupDifference, widest
-from autotune.records.run import Compared, DescriptionPace, Request
+from autotune.records.run import Compared, Request
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,6 @@ class FakeLauncher:
         self._outcome_of = outcome_of
         self.environment = environment
         self._facts = facts
-        self.pace: DescriptionPace | None = None
         self._root = root
         self._before = before
         self._is_exact = is_exact
@@ -100,7 +99,6 @@ class FakeLauncher:
             environment=self.environment,
             facts=self._facts if described else None,
             directory=directory or self._root / f"run-{number}",
-            pace=self.pace if described else None,
         )
 
     def _verified(self, request: Request, directory: Path, *, cancelled: bool) -> RunResult:

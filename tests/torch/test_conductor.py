@@ -14,6 +14,7 @@ import torch
 import torch._dynamo.config
 
 from autotune.records.configuration import Configuration
+from autotune.records.facts import Facts
 from autotune.records.measurement import Measurement
 from autotune.records.measuring import GpuMeasuring, Measuring
 from autotune.records.outcome import Fallback, Measured, NoTrainingStep
@@ -42,6 +43,10 @@ def _clean_torch() -> Iterator[None]:
         yield
 
 
+def gelus() -> torch.nn.Module:
+    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.GELU(), torch.nn.Linear(4, 4), torch.nn.GELU())
+
+
 def measurement(process: TrainingProcess) -> Measurement:
     (outcome,) = process.outcomes()
     assert isinstance(outcome, Measured), outcome
@@ -61,16 +66,25 @@ def test_a_script_that_ends_early_is_described_by_what_it_had(tmp_path: Path) ->
     assert [optimizer.name for optimizer in described.facts.optimizers] == ["Adam"]
 
 
-def test_the_controller_is_told_the_pace_of_a_description_while_that_goes_on(tmp_path: Path) -> None:
+def test_what_is_known_of_a_script_is_told_while_its_description_goes_on(tmp_path: Path) -> None:
+    """Guards the plans of descriptions that are cut off: those that were known were lost with the rest."""
     process = TrainingProcess(tmp_path, mode="discover")
-    process.run(lambda: train(steps=60))
+    process.run(lambda: train(steps=60, make=gelus))
 
-    *before, last = [line for line in process.lines() if isinstance(line, Described)]
-    assert len(before) >= 4
-    assert [line.pace is None for line in before[:3]] == [True, True, False], "two steps tell the first"
-    assert all(line.pace is not None and line.may_take_s is not None for line in before[2:])
-    assert all(line.facts.split == measurement(process).split and not line.facts.clusters for line in before)
-    assert (last.pace, last.may_take_s) == (None, None)
+    first, *later, last = [line for line in process.lines() if isinstance(line, Described)]
+    assert first.facts.split == measurement(process).split
+    assert not first.facts.clusters
+    assert first.may_take_s is not None
+    known = next(line.facts for line in later if line.facts.clusters)
+    assert known.calibration is None
+    assert last.may_take_s is None
+    assert last.facts.calibration is not None
+
+    def rows(facts: Facts) -> list[tuple[str, int, int]]:
+        return [(row.cluster_id, row.strategy, row.saving_bytes) for row in facts.clusters]
+
+    assert rows(known) == rows(last.facts)
+    assert all(row.recompute_time_s > 0 for row in known.clusters)
 
 
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # Inductor's import

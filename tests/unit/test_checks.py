@@ -27,7 +27,6 @@ from autotune.records.graph import Calibration
 from autotune.records.inference import Converted, InferenceFacts, InferenceMoment
 from autotune.records.measurement import MemorySplit
 from autotune.records.outcome import Fallback, HostOutOfMemory, Outcome, OutOfMemory, ScriptError, TimedOut
-from autotune.records.run import DescriptionPace
 from autotune.records.study import StudySpec
 from autotune.tuning.checks import (
     check_batch_sizes,
@@ -276,32 +275,17 @@ def facts_at(batch_size: int, **changes: Any) -> Facts:
 
 @pytest.mark.parametrize("failure", [OutOfMemory("full"), HostOutOfMemory("full")])
 def test_what_was_too_large_to_describe_is_tried_at_half_the_batch(failure: Outcome) -> None:
-    assert smaller_to_describe(replace(facts_at(9), undescribed=failure), None, left_s=1.0) == 4
-
-
-@pytest.mark.parametrize(
-    ("pace", "left_s", "smaller"),
-    [
-        (None, 1e6, None),  # tracing alone took too long, which it does at any size
-        (DescriptionPace(first_s=30.0, rest_s=60.0), 180.0, 4),
-        (DescriptionPace(first_s=30.0, rest_s=60.0), 179.0, None),
-        (DescriptionPace(first_s=59.0, rest_s=1.0), 178.0, None),
-    ],
-)
-def test_what_took_too_long_to_describe_is_tried_at_half_the_batch_where_that_has_the_time(
-    pace: DescriptionPace | None, left_s: float, smaller: int | None
-) -> None:
-    """Guards the time of trials: a second description that is cut off as well costs a third of what is left."""
-    assert smaller_to_describe(replace(facts_at(9), undescribed=TimedOut("slow")), pace, left_s=left_s) == smaller
+    assert smaller_to_describe(replace(facts_at(9), undescribed=failure)) == 4
 
 
 def test_what_half_the_batch_does_not_help_is_not_tried_again() -> None:
     full = OutOfMemory("full")
     fixed = BatchControl("none", reason="no DataLoader")
-    assert smaller_to_describe(facts_at(8), None, left_s=1e6) is None
-    assert smaller_to_describe(replace(facts_at(8), undescribed=Fallback("double backward")), None, left_s=1e6) is None
-    assert smaller_to_describe(replace(facts_at(8), undescribed=full, batch_control=fixed), None, left_s=1e6) is None
-    assert smaller_to_describe(replace(facts_at(2), undescribed=full), None, left_s=1e6) is None
+    assert smaller_to_describe(facts_at(8)) is None
+    assert smaller_to_describe(replace(facts_at(8), undescribed=Fallback("double backward"))) is None
+    assert smaller_to_describe(replace(facts_at(8), undescribed=TimedOut("slow"))) is None
+    assert smaller_to_describe(replace(facts_at(8), undescribed=full, batch_control=fixed)) is None
+    assert smaller_to_describe(replace(facts_at(2), undescribed=full)) is None
 
 
 def test_plans_found_at_half_the_batch_are_brought_to_the_scripts_own() -> None:
@@ -379,7 +363,7 @@ def test_a_script_without_torch_is_told_to_choose_an_interpreter() -> None:
 
 def test_a_second_failure_is_told_beside_the_first() -> None:
     whole = replace(facts_at(8), undescribed=OutOfMemory("full"))
-    found = described_at_smaller(whole, replace(facts_at(4), undescribed=TimedOut("slow")))
+    found = described_at_smaller(whole, replace(facts_at(4, clusters=()), undescribed=TimedOut("slow")))
     assert found == replace(whole, undescribed=OutOfMemory("full; at batch size 4 as well: slow"))
 
 

@@ -33,6 +33,8 @@ def test_it_says_the_stage_the_best_the_time_left_and_what_runs():
 def test_it_says_since_when_the_script_is_described():
     activity = Activity(600.0, stage="Discovery", doing={None: "listing what can be recomputed"}, doing_since_s=20.0)
     assert status_text(activity, 32.0).endswith("Discovery, 32s so far: listing what can be recomputed, for 12s")
+    limited = dataclasses.replace(activity, may_take_s=90.0)
+    assert status_text(limited, 32.0).endswith("listing what can be recomputed, for 12s of at most 1m30s")
 
 
 def test_it_moves_no_cursor_whatever_is_named():
@@ -130,6 +132,34 @@ def test_it_is_repainted_by_itself_until_it_stops():
     assert painted.wait(30.0)
     status.stop()
     assert [one for one in terminal.lines() if one] == []
+
+
+# -- in a pipe
+
+
+def test_in_a_pipe_it_is_printed_where_nothing_else_was_for_a_while():
+    printed = threading.Event()
+
+    class Told(io.StringIO):
+        def write(self, text):
+            printed.set()
+            return super().write(text)
+
+    told = Told()
+    status = StatusLine(Console(file=told, width=80), lambda: "Search, 1m left", longest_silence_s=0.01)
+    status.start()
+    assert printed.wait(30.0)
+    status.stop()
+    assert set(told.getvalue().splitlines()) == {"Search, 1m left"}
+
+
+def test_in_a_pipe_nothing_is_added_to_what_is_printed_often():
+    told = io.StringIO()
+    status = StatusLine(Console(file=told, width=80), lambda: "Search, 1m left", longest_silence_s=3600.0)
+    status.start()
+    status.said()
+    status.stop()
+    assert told.getvalue() == ""
 
 
 # -- with what a study tells

@@ -18,7 +18,7 @@ from autotune.machine.meters.run_meter import RunMeter
 from autotune.records.environment import DeviceReading
 from autotune.records.measurement import Peaks
 from autotune.records.outcome import Died, HostOutOfMemory, Measured, OutOfMemory, ScriptError, TimedOut
-from autotune.records.run import Described, DescriptionPace, Result
+from autotune.records.run import Described, Result
 from tests.fakes.memory_meter import FakeMeter, fake_gpu
 from tests.fakes.scripted_run import PID, ScriptedWorker, Steps, supervise
 from tests.fakes.study_record import study_record
@@ -339,29 +339,44 @@ def test_a_discovery_that_dies_while_describing_says_so_beside_its_baseline(tmp_
     assert "described" in result.failure.cause
 
 
-def test_a_description_that_takes_too_long_names_all_the_time_that_it_had_and_how_fast_it_went(
-    tmp_path: Path,
-) -> None:
-    """Guards the message, which named what the part under way had left of a minute, and a deadline for all parts."""
+def test_a_description_that_takes_too_long_names_its_time_and_keeps_the_plans_that_it_has_found(tmp_path: Path) -> None:
     facts = dataclasses.replace(study_record().facts, undescribed=None)
+    events: list[Event] = []
 
     def script(run: ScriptedWorker) -> Steps:
         run.result(0)
-        run.line(Described(facts, PID, may_take_s=60.0))
-        yield from run.wait(1.5)
+        run.line(Described(dataclasses.replace(facts, clusters=()), PID, may_take_s=2.0))
+        yield from run.wait(1.0)
         run.line(Described(facts, PID, may_take_s=2.0))
-        run.line(Described(facts, PID, may_take_s=2.0, pace=DescriptionPace(0.5, 0.2)))
         yield from run.wait(1.5)
         run.line(Described(facts, PID))
         run.ended()
 
-    result = supervise(tmp_path, script, request=request_for(1, mode="discover"))
+    result = supervise(tmp_path, script, request=request_for(1, mode="discover"), on_event=events.append)
 
     assert isinstance(result.outcomes[0], Measured)
     assert result.facts is not None
     assert isinstance(result.facts.undescribed, TimedOut)
-    assert "not done within the 2 s that" in result.facts.undescribed.cause
-    assert result.pace == DescriptionPace(0.5, 1.5), "the step under way took longer than those before"
+    assert "took longer than the 2 s that" in result.facts.undescribed.cause
+    assert result.facts.clusters == facts.clusters != ()
+    assert [event.may_take_s for event in events if event.kind == "describing"] == [2.0]
+
+
+def test_a_description_that_crashes_after_it_has_found_plans_keeps_none(tmp_path: Path) -> None:
+    """Guards the time of trials: what crashes in a graph crashes there with plans as well."""
+    facts = dataclasses.replace(study_record().facts, undescribed=None)
+
+    def script(run: ScriptedWorker) -> Iterator[None]:
+        run.result(0)
+        run.line(Described(facts, PID, may_take_s=60.0))
+        yield
+        return -signal.SIGSEGV
+
+    result = supervise(tmp_path, script, request=request_for(1, mode="discover"))
+
+    assert result.facts is not None
+    assert isinstance(result.facts.undescribed, Died)
+    assert result.facts.clusters == ()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut
-from autotune.records.run import DescriptionPace
 from autotune.records.study import Trial
 from autotune.search import optuna_trials
 from autotune.search.space import build_space
@@ -520,14 +519,12 @@ def test_what_could_not_be_described_for_its_size_is_described_once_more_at_half
     assert record.facts.undescribed.cause.startswith("the card is full; at batch size")
 
 
-@pytest.mark.parametrize(("pace", "again"), [(None, False), (DescriptionPace(1.0, 2.0), True)])
-def test_what_took_too_long_is_described_once_more_only_where_half_the_batch_would_not(tmp_path, pace, again):
+def test_what_took_too_long_is_described_once_and_says_what_is_searched_afterwards(tmp_path):
     session = Session(tmp_path)
     undescribed(session, TimedOut("too long"))
-    session.launcher.pace = pace
     session.tune()
-    modes = [run.request.mode for run in session.launcher.runs[:3]]
-    assert modes == ["discover", "discover" if again else "measure", "measure"]
+    assert [run.request.mode for run in session.launcher.runs[:2]] == ["discover", "measure"]
+    assert session.launcher.runs[0].request.searches == ("plans", "batch_sizes")
 
 
 def test_no_second_description_is_begun_that_the_budget_has_no_time_for(tmp_path):

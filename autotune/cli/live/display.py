@@ -130,6 +130,7 @@ class Display:
         self._console.print()
         print_facts(self._console, describe_facts(facts))
         print_baseline(self._console, baseline, self._aim, self._spec)
+        self._status.said()
         if isinstance(baseline, Measured):
             self._baseline_rate = baseline.measurement.samples_per_s
         with self._lock:
@@ -205,10 +206,12 @@ class Display:
         elif event.kind == "result" and is_discovery and isinstance(event.outcome, Measured):
             listing = "listing what can be recomputed" if self._target == "script" else "looking at its operators"
             self._note_doing(device, listing, since_s=time.monotonic())
+        elif event.kind == "describing":
+            self._note(may_take_s=event.may_take_s)
         elif event.kind == "ended":
             with self._lock:
                 left = {one: what for one, what in self._activity.doing.items() if one != device}
-                self._note(doing=left, doing_since_s=None)
+                self._note(doing=left, doing_since_s=None, may_take_s=None)
 
     def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
         """Print a trial's line."""
@@ -331,7 +334,7 @@ class Display:
 
     def _note_doing(self, device: int | None, what: str, *, since_s: float | None = None) -> None:
         with self._lock:
-            self._note(doing={**self._activity.doing, device: what}, doing_since_s=since_s)
+            self._note(doing={**self._activity.doing, device: what}, doing_since_s=since_s, may_take_s=None)
 
     def _note_best(self) -> None:
         if self._aim is not None and self._facts is not None:
@@ -347,6 +350,7 @@ class Display:
 
     def _say(self, line: str | Text, *, style: str = "") -> None:
         self._console.print(Text(line, style=style) if isinstance(line, str) else line)
+        self._status.said()
 
     def _line(self) -> str:
         ending = ""
@@ -354,4 +358,4 @@ class Display:
             ending = "stopping"
         elif self._interruption.finish.is_set():
             ending = "finishing what runs, Ctrl-C again stops now"
-        return status_text(self._activity, time.monotonic(), ending=ending)
+        return status_text(self._activity, time.monotonic(), ending=ending, moves=self._console.file.isatty())

@@ -1,8 +1,9 @@
-"""The last line of a terminal, which moves while a study runs."""
+"""The last line of a terminal, which moves while a study runs; in a file or a pipe a line now and then."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from ...records.printable import printable
 from ...records.units import format_duration
 
 _EVERY_S = 0.25
+_LONGEST_SILENCE_S = 15.0
 _SPINNER = "|/-\\"
 
 Stage = Literal["", "Discovery", "Search", "Confirmation", "Equivalence check", "Compiling"]
@@ -26,7 +28,8 @@ class Activity:
     """The present activity of a study; times are those of ``time.monotonic``, in seconds.
 
     ``figure`` is the samples/s, or the memory, of the best so far. ``doing`` holds the work of each device, None for
-    the one that the script takes. ``doing_since_s`` is None unless the script is being started or described. The
+    the one that the script takes. ``doing_since_s`` is None unless the script is being started or described;
+    ``may_take_s`` is what a description may take. The
     forecast is the search's own, of its latest end. ``repetitions_done`` and ``most_repetitions`` count runs.
     """
 
@@ -36,22 +39,24 @@ class Activity:
     figure: str = ""
     doing: Mapping[int | None, str] = field(default_factory=dict)
     doing_since_s: float | None = None
+    may_take_s: float | None = None
     forecast_ends_at_s: float | None = None
     repetitions_began_s: float = 0.0
     repetitions_done: int = 0
     most_repetitions: int = 0
 
 
-def status_text(activity: Activity, now_s: float, *, ending: str = "") -> str:
+def status_text(activity: Activity, now_s: float, *, ending: str = "", moves: bool = True) -> str:
     """Return the line: the stage, the best so far, ``ending`` or else the time left, and what runs."""
-    spinner = _SPINNER[int(now_s / _EVERY_S) % len(_SPINNER)]
+    spinner = f"{_SPINNER[int(now_s / _EVERY_S) % len(_SPINNER)]} " if moves else ""
     devices = [*activity.doing.items()]
     doing = [f"device {device}: {what}" if device is not None else what for device, what in devices]
     since = "" if activity.doing_since_s is None else f", for {_whole(now_s - activity.doing_since_s)}"
+    since += "" if activity.may_take_s is None else f" of at most {_whole(activity.may_take_s)}"
     head = ", ".join(filter(None, [activity.stage, activity.figure, ending or time_left(activity, now_s)]))
     # What runs may be long, and is what can be cut.
     told = f": {'; '.join(doing)}{since}" if doing else ""
-    return printable(f"{spinner} {head}{told}")
+    return printable(f"{spinner}{head}{told}")
 
 
 def time_left(activity: Activity, now_s: float) -> str:
@@ -78,26 +83,39 @@ def _whole(seconds: float) -> str:
 
 
 class StatusLine:
-    """Repaints the line below what is printed; nothing where the console is a file or a pipe.
+    """Repaints the line below what is printed; in a file or a pipe it prints the line where nothing else was printed.
 
     Every refresh calls ``text`` for the line, so ``text`` has to cost next to nothing. With ``every_s`` None
-    only ``refresh`` repaints it.
+    only ``refresh`` repaints it. ``said`` is to be called after each line that is printed.
     """
 
-    def __init__(self, console: Console, text: Callable[[], str], *, every_s: float | None = _EVERY_S) -> None:
+    def __init__(
+        self,
+        console: Console,
+        text: Callable[[], str],
+        *,
+        every_s: float | None = _EVERY_S,
+        longest_silence_s: float = _LONGEST_SILENCE_S,
+    ) -> None:
         self._console, self._text, self._every_s = console, text, every_s
+        self._longest_silence_s, self._said_s = longest_silence_s, time.monotonic()
         # FORCE_COLOR has rich take a pipe for a terminal: colours do no harm there, a cursor that moves does.
         self.is_on = console.file.isatty()
         self._unsaid: deque[str] = deque()
         self._live = Live(get_renderable=self._line, console=console, auto_refresh=False, transient=True)
         self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._repaint, name="status line", daemon=True)
+        work = self._repaint if self.is_on else self._print
+        self._thread = threading.Thread(target=work, name="status line", daemon=True)
 
     def start(self) -> None:
-        """Begin to paint."""
+        """Begin to paint or to print."""
         if self.is_on:
             self._live.start()
-            self._thread.start()
+        self._thread.start()
+
+    def said(self) -> None:
+        """Note that a line was printed."""
+        self._said_s = time.monotonic()
 
     def stop(self) -> None:
         """Take the line away."""
@@ -125,6 +143,12 @@ class StatusLine:
     def _say_unsaid(self) -> None:
         while self._unsaid:
             self._console.print(Text(self._unsaid.popleft()))
+
+    def _print(self) -> None:
+        while not self._stopped.wait(max(0.0, self._said_s + self._longest_silence_s - time.monotonic())):
+            if time.monotonic() - self._said_s >= self._longest_silence_s:
+                self._console.print(Text(self._text(), style="dim"))
+                self.said()
 
     def _repaint(self) -> None:
         while self._every_s is not None and not self._stopped.wait(self._every_s):

@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import nn
@@ -115,9 +114,6 @@ class Description(ABC):
     baseline: Baseline
     inputs: RootInputs
 
-    steps: ClassVar[int] = 1
-    """How many steps it takes."""
-
     def see_call(self, call: RootCall) -> None:  # noqa: B027  (not every engine has to know)
         """Note that a root is about to be called in training; ``inputs`` has seen the call."""
 
@@ -138,9 +134,14 @@ class Description(ABC):
     def plan_table(self, modules: list[nn.Module], batch: int | None) -> PlanTable:
         """Return what can be planned of these roots, at the script's usual batch size."""
 
+    @property
+    def knows_plans(self) -> bool:
+        """Return whether there is a plan table already, before everything has been seen."""
+        return False
+
     def facts_so_far(self) -> Facts:
-        """Return what is known before anything was traced."""
-        return self._facts(PlanTable((), {}), None)
+        """Return the facts that are known before everything has been seen."""
+        return self.facts() if self.knows_plans else self._facts(PlanTable((), {}), None)
 
     def facts(self, failure: Outcome | None = None, *, script_is_over: bool = False) -> Facts:
         """Return the facts, with what the graphs have shown; ``failure`` is what ended the description early.

@@ -36,7 +36,6 @@ _STEPS = 6
 class GraphDescription(Description):
     """Traces sizes as symbols, times the operators, and counts in one last step what each of them allocates."""
 
-    steps = _STEPS
     engine: PlanEngine
 
     def __post_init__(self) -> None:
@@ -51,6 +50,11 @@ class GraphDescription(Description):
         # Whole steps since the graphs have begun to count their runs, and how often each has run in them.
         self._counted_steps = 0
         self._runs: dict[int, int] = {}
+
+    @property
+    def knows_plans(self) -> bool:
+        """Return whether the graphs were traced, and their operators timed once."""
+        return self._counted_steps > 0 and self.engine.problem() is None
 
     def see_call(self, call: RootCall) -> None:
         """Have what grows with the batch traced as symbols."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -14,8 +15,8 @@ from ...metering.trial_meter import Window
 from ...records.configuration import Configuration
 from ...records.facts import Facts
 from ...records.outcome import Outcome
-from ...records.run import Described
-from ..describing.allowance import Allowance
+from ...records.run import Described, Searched
+from ..describing.allowance import may_take_s
 from ..describing.attention import Attention, eager_attention
 from ..describing.description import SCRIPT_OVER, Description
 from ..describing.root_inputs import RootCall, RootInputs
@@ -32,7 +33,7 @@ class DiscoverMode(MeasureMode):
         self._attention: set[Attention] = set()
         self._description: Description | None = None
         self._so_far: Facts | None = None
-        self._allowance: Allowance | None = None
+        self._may_take_s = 0.0
         self._is_written = False
 
     def ready(self) -> None:
@@ -72,9 +73,10 @@ class DiscoverMode(MeasureMode):
             self._process.end()
         else:
             assert self._so_far is not None
-            assert self._allowance is not None
-            self._allowance.step_done()
-            self._write(self._so_far, self._allowance)
+            if self._description.knows_plans and not self._so_far.clusters:
+                # They stay, if there is no time for the rest.
+                self._so_far = self._description.facts_so_far()
+                self._write_so_far()
 
     def trial_done(self) -> None:
         """Go on to the description."""
@@ -104,24 +106,29 @@ class DiscoverMode(MeasureMode):
         ends_at = process.request.ends_at
         assert engine is not None
         self._description = description_of(process, self._script, engine, baseline, self._inputs)
-        self._allowance = Allowance(
+        # Whatever becomes of the description, the controller has these.
+        self._so_far = self._description.facts_so_far()
+        self._may_take_s = may_take_s(
             num_modules=sum(1 for root in self._script.roots.modules() for _ in root.modules()),
             step_s=0.0 if baseline.measurement is None else fmean(baseline.measurement.step_times_s),
             left_s=None if ends_at is None else ends_at - time.monotonic(),
-            steps=self._description.steps,
+            searches=[*self._searched(self._so_far)],
         )
-        # Whatever becomes of the description, the controller has these.
-        self._so_far = self._description.facts_so_far()
-        self._write(self._so_far, self._allowance)
+        self._write_so_far()
         for text in engine.describe():
             process.note(text)
         engine.use(Configuration(engine=engine.name))
 
-    def _write(self, facts: Facts, goes_on: Allowance | None = None) -> None:
-        self._is_written = goes_on is None
-        if self._process.rank != 0:
-            return
-        line = Described(facts, process=os.getpid())
-        if goes_on is not None:
-            line = replace(line, may_take_s=goes_on.may_take_s, pace=goes_on.pace)
-        self._process.write(line)
+    def _searched(self, facts: Facts) -> Iterator[Searched]:
+        for one in self._process.request.searches:
+            if one != "batch_sizes" or facts.batch_control.can_set:
+                yield one
+
+    def _write_so_far(self) -> None:
+        assert self._so_far is not None
+        self._write(self._so_far, may_take_s=self._may_take_s)
+
+    def _write(self, facts: Facts, *, may_take_s: float | None = None) -> None:
+        self._is_written = may_take_s is None
+        if self._process.rank == 0:
+            self._process.write(Described(facts, process=os.getpid(), may_take_s=may_take_s))
