@@ -113,6 +113,40 @@ def test_what_does_not_follow_any_more_is_told() -> None:
     assert calibrator.reason.endswith("9*batch is not 114 where batch is 6")
 
 
+class Widened(nn.Module):
+    """Gives a graph a view of an input: the storage's size has a symbol that no size of the view has."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolution = nn.Conv1d(1, 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x[:, None]
+        torch._dynamo.graph_break()
+        return self.convolution(x).relu().square().mean()
+
+
+def test_the_storage_behind_a_view_is_measured_in_dimensions_too() -> None:
+    """Guards the prediction for models of speech, whose first graph takes ``waves[:, None]``."""
+
+    def inputs() -> list[torch.Tensor]:
+        x = torch.randn(BATCH, LENGTH)
+        torch._dynamo.maybe_mark_dynamic(x, 0)
+        return [x]
+
+    model = Planned(Widened, tuple)
+    model._begin = inputs  # type: ignore[method-assign]
+    model.step()
+    dimensions = Dimensions(model.engine.graphs, KNOWN)
+    assert dimensions.values == {"batch": BATCH}
+    model.engine.observer = calibrator = Calibrator(dimensions)
+    model.step()
+    assert not calibrator.reason
+    assert calibrator.error == pytest.approx(0, abs=0.01)
+    (graph,) = calibrator.graphs.values()
+    assert {one for one in graph.formulas if "s" in one} == set()
+
+
 class Overwriting(nn.Module):
     """Overwrites a column, and the end of each row: slices of whole dimensions and of some."""
 

@@ -9,7 +9,7 @@ import sympy
 import torch
 
 from ..engines.graphs import Graph
-from ..plans.joint import traced_size
+from ..plans.joint import is_single_symbol, symbols_of, traced_size
 from .root_inputs import BATCH, NUMBER
 
 Names = Mapping[sympy.Symbol, sympy.Expr]
@@ -82,14 +82,9 @@ def _sizes_of_inputs(graph: Graph) -> Iterator[_Sizes]:
     """Give for each input of a graph the sizes that are symbols, each with its place; those of tensors first."""
     # A number that is passed by itself has no dimensions: it is named by the tensors that have its size, if any.
     given = [node.meta.get("val") for node in graph.joint.nodes.values() if node.op == "placeholder"]
-    tensors = (tuple(enumerate(one.shape)) for one in given if isinstance(one, torch.Tensor))
-    numbers = (((NUMBER, one),) for one in given if isinstance(one, torch.SymInt))
-    for sizes in (*tensors, *numbers):
-        yield tuple(
-            (place, size)
-            for place, size in sizes
-            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol)
-        )
+    tensors = (tuple(symbols_of(one)) for one in given if isinstance(one, torch.Tensor))
+    numbers = (((NUMBER, one),) for one in given if is_single_symbol(one))
+    yield from (*tensors, *numbers)
 
 
 def _following(value: int, dimensions: Mapping[str, int], *, may_grow: bool) -> sympy.Expr | None:

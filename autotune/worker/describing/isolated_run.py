@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..plans.activation_graph import holds_tangents
 from ..plans.graph_pair import Pair
-from ..plans.joint import is_tensor, storage_key, value_of
+from ..plans.joint import is_single_symbol, is_tensor, storage_key, value_of
 from ..plans.repeatable import changed_arguments
 from .allocations import Allocations
 from .workspace import Layout, form_at, size_at, stand_in, zeros
@@ -127,7 +127,7 @@ def sizes_of(forward: fx.GraphModule, arguments: Sequence[Any]) -> dict[sympy.Sy
         traced = value_of(node)
         pairs = zip(traced.shape, value.shape, strict=True) if is_tensor(node) else [(traced, value)]
         for size, actual in pairs:
-            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
+            if is_single_symbol(size):
                 found[size.node.expr] = int(actual)
     return found
 

@@ -20,10 +20,12 @@ from .joint import (
     is_checkpointed,
     is_mutable,
     is_random,
+    is_single_symbol,
     is_symbol,
     is_tensor,
     parts_of,
     storages_of,
+    symbols_of,
     tensors_of,
     traced_size,
     value_of,
@@ -145,9 +147,9 @@ def _size_formulas(
     """Write the sizes of storages as formulas of the named dimensions."""
     replacements: dict[sympy.Symbol, Any] = {}
     for node in nodes:
-        for size in (*parts_of(node), *(size for tensor in tensors_of(node) for size in tensor.shape)):
-            if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol):
-                replacements.setdefault(size.node.expr, traced_size(size))
+        numbers = (part for part in parts_of(node) if is_single_symbol(part))
+        for size in (*numbers, *(size for tensor in tensors_of(node) for _, size in symbols_of(tensor))):
+            replacements.setdefault(size.node.expr, traced_size(size))
     replacements |= names
     # Sympy takes long, and many storages are of one size.
     write = functools.cache(lambda size: str(sympy.sympify(size).subs(replacements)))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
 import sympy
 import torch
@@ -77,6 +77,30 @@ def tensors_of(node: fx.Node) -> list[torch.Tensor]:
     return [part for part in parts_of(node) if isinstance(part, torch.Tensor)]
 
 
+def symbols_of(tensor: torch.Tensor) -> Iterator[tuple[int, torch.SymInt]]:
+    """Yield the sizes of a fake tensor that are single symbols, each with its dimension.
+
+    An input may be a view of a tensor that no graph has, such as ``x[:, None]``. The size of its storage may then have
+    a symbol of its own: that comes last, as of dimension 0.
+    """
+    yield from ((dimension, size) for dimension, size in enumerate(tensor.shape) if is_single_symbol(size))
+    total = tensor.untyped_storage().nbytes()
+    if isinstance(total, torch.SymInt):
+        node = total.node
+        of_sizes = {symbol for size in tensor.shape if isinstance(size, torch.SymInt) for symbol in _free(size)}
+        for symbol in sorted(_free(total) - of_sizes, key=str):
+            yield 0, torch.SymInt(type(node)(symbol, node.shape_env, int, None))
+
+
+def is_single_symbol(size: Any) -> TypeGuard[torch.SymInt]:
+    """Return whether a size is a symbol, and no number or formula."""
+    return isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol)
+
+
+def _free(size: torch.SymInt) -> set[sympy.Basic]:
+    return set(size.node.expr.free_symbols)
+
+
 def is_tensor(node: fx.Node) -> bool:
     """Return whether a node holds one tensor (and not a tuple, a number or a symbol)."""
     return isinstance(value_of(node), torch.Tensor)
@@ -110,11 +134,7 @@ def storages_of(node: fx.Node) -> tuple[int, ...]:
 def node_bytes(node: fx.Node) -> Bytes:
     """Return what keeping a node's tensor keeps: its whole storage, however little of it the tensor looks at."""
     value = value_of(node)
-    symbols = {
-        size.node.expr: traced_size(size)
-        for size in value.shape
-        if isinstance(size, torch.SymInt) and isinstance(size.node.expr, sympy.Symbol)
-    }
+    symbols = {size.node.expr: traced_size(size) for _, size in symbols_of(value)}
     total = value.untyped_storage().nbytes()
     if isinstance(total, torch.SymInt):
         return Bytes(traced_size(total), total.node.expr, symbols)
