@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
+from .arrivals import Arrivals
 from .configuration import Configuration
 from .engines import ENGINES, Target
 from .environment import Environment
@@ -99,13 +100,15 @@ class BatchControl:
     ``arguments``: the script's arguments hold ``{batch_size}``. ``function``: the script asks
     ``autotune.batch_size()``. ``loaders``: the DataLoaders with these ordinals, in order of construction, are resized,
     and all that are made at one of ``sites``, as a loader made anew each epoch. ``inputs``: the batch size is that of
-    the inputs that a model is fed. ``none``: it cannot be set, for the reason in ``reason``.
+    the inputs that a model is fed. ``none``: it cannot be set, for the reason in ``reason``. ``arrivals`` are what
+    batches of the script's own size bring to its models: a size that was set must bring more, or less.
     """
 
     how: Literal["arguments", "function", "loaders", "inputs", "none"]
     loaders: tuple[int, ...] = ()
     sites: tuple[str, ...] = ()
     reason: str = ""
+    arrivals: Arrivals | None = None
 
     @property
     def can_set(self) -> bool:

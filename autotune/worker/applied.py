@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from ..records.arrivals import Arrived, why_ineffective
 from ..records.outcome import Fallback, InvalidPlan
 from .choices.made import MadeChoices
 from .exported_file import WrittenCode
@@ -55,9 +56,18 @@ class AppliedConfiguration:
         """Count the occurrences that each plan recomputes, as in ``Fingerprint``; to be asked after a training step."""
         return {} if self.engine is None else self.engine.recomputed()
 
-    def batch_problem(self, observed: int | None, micro_batches: float) -> Fallback | None:
-        """Return how the usual batch or step differs from what was asked for; an epoch's last may be smaller."""
-        return self.batch_size_problem(observed) or self.accumulation_problem(micro_batches)
+    def batch_problem(
+        self, observed: int | None, micro_batches: float, arrived: tuple[Arrived, ...] = ()
+    ) -> Fallback | None:
+        """Return how the usual batch or step differs from what was asked for; an epoch's last may be smaller.
+
+        ``arrived`` is what the batches have brought to the models.
+        """
+        return (
+            self.batch_size_problem(observed)
+            or self._arrival_problem(arrived)
+            or self.accumulation_problem(micro_batches)
+        )
 
     def batch_size_problem(self, observed: int | None) -> Fallback | None:
         """Return how batches differ from the size that was asked for."""
@@ -66,6 +76,21 @@ class AppliedConfiguration:
             return None
         cause = f"batch size {wanted} was asked for, but the batches of the training steps have {observed} samples"
         return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
+
+    def _arrival_problem(self, arrived: tuple[Arrived, ...]) -> Fallback | None:
+        request = self._process.request
+        own = None if request.batch_control is None else request.batch_control.arrivals
+        if own is None or request.batch_size is None:
+            return None
+        found = why_ineffective(own, arrived, request.batch_size)
+        if not found:
+            return None
+        cause = f"batch size {request.batch_size} was asked for, but a batch {found}"
+        return Fallback(
+            cause=cause,
+            advice="The script makes its batches by another number. Pass that number as an option, as in "
+            "`-- --batch-size={batch_size:64}`, or let the script ask autotune.batch_size().",
+        )
 
     def accumulation_problem(self, micro_batches: float) -> Fallback | None:
         """Return how steps differ from the number of batches that was asked for."""

@@ -121,7 +121,8 @@ class Conductor:
             self._applied.engine.begin_call()
         dimension = self._samples.training_call(arguments, keywords)
         if dimension is not None:
-            self._mode.inputs(RootCall(root, arguments, keywords, dimension, self._samples.call_samples))
+            samples, begins = self._samples.call_samples, self._samples.call_begins_batch
+            self._mode.inputs(RootCall(root, arguments, keywords, dimension, samples, begins))
         self._enter_phase("forward")
         self._mode.memory("pre_forward")
 

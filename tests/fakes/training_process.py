@@ -13,6 +13,7 @@ from torch import nn
 
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
 from autotune.records.measuring import GpuMeasuring, Measuring
 from autotune.records.outcome import Outcome
 from autotune.records.run import Described, Ended, Line, Request, Result
@@ -38,6 +39,7 @@ class TrainingProcess:
         memory_limit_bytes: int | None = None,
         free_bytes: Mapping[str, int] = MappingProxyType({}),
         kernel_search: bool = True,
+        batch_control: BatchControl | None = None,
     ) -> None:
         self._directory = directory
         script = directory / "train.py"
@@ -52,6 +54,7 @@ class TrainingProcess:
             memory_limit_bytes=memory_limit_bytes,
             free_bytes=dict(free_bytes),
             kernel_search=kernel_search,
+            batch_control=batch_control,
         )
         self.conductor = Conductor(process.TrainingProcess(request, directory))
         self.conductor.install()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
+from ...records.arrivals import Arrivals, Arrived
 from ...records.configuration import Configuration
 from ...records.engines import ENGINES
 from ...records.facts import (
@@ -79,6 +80,7 @@ class Baseline:
     split: MemorySplit | None = None
     optimizers: tuple[OptimizerFacts, ...] = ()
     attention: frozenset[Attention] = frozenset()
+    arrived: tuple[Arrived, ...] = ()
 
     @property
     def batch_size(self) -> int | None:
@@ -198,7 +200,7 @@ class Description(ABC):
             per_sample={name: share for name, share in self.inputs.per_sample.items() if name in table.dimensions},
             undescribed=undescribed,
             accumulation_control=accumulated,
-            epoch=self.script.loaders.epoch(),
+            epoch=self.script.loaders.epoch(self.baseline.batch_size),
             steps=self._steps(script_is_over=script_is_over),
             outside=table.outside,
             traces=table.traces,
@@ -209,30 +211,36 @@ class Description(ABC):
     def _steps(self, *, script_is_over: bool) -> StepsFacts:
         """Return how many optimizer steps the script has, as far as its DataLoader or its end tells."""
         in_all = self.process.steps if script_is_over else None
-        epoch, own, taken = self.script.loaders.epoch(), self.baseline.batch_size, self.baseline.micro_batches
+        own, taken = self.baseline.batch_size, self.baseline.micro_batches
+        epoch = self.script.loaders.epoch(own)
         if epoch is None or not own or taken is None:
             return StepsFacts(in_all=in_all)
         return StepsFacts(epoch.batches(own) / max(taken, 1.0), in_all)
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """Return the script's own batch size as observed, and how it can be set."""
-        loaders, observed = self.script.loaders, self.baseline.batch_size
-        given = self.process.request.batch_control
+        observed, control = self.baseline.batch_size, self._way_to_set_batch_size()
+        if observed and self.baseline.arrived and control.arrivals is None:
+            control = replace(control, arrivals=Arrivals(observed, self.baseline.arrived))
+        return observed, control
+
+    def _way_to_set_batch_size(self) -> BatchControl:
+        loaders, given = self.script.loaders, self.process.request.batch_control
         if given is not None:
-            return observed, given
+            return given
         if batch_size.asked:
-            return observed, BatchControl("function")
+            return BatchControl("function")
         feeding = loaders.training_loaders()
         resizable = tuple(loader.ordinal for loader in feeding if not loader.reason)
         if resizable:
-            return observed, BatchControl("loaders", loaders=resizable, sites=loaders.training_sites())
+            return BatchControl("loaders", loaders=resizable, sites=loaders.training_sites())
         if feeding:
-            return observed, BatchControl("none", reason=f"the DataLoader cannot be resized: {feeding[0].reason}")
+            return BatchControl("none", reason=f"the DataLoader cannot be resized: {feeding[0].reason}")
         reason = (
             "no DataLoader feeds training; pass the script's batch size option as {batch_size}, "
             "as in `-- --batch-size={batch_size}`, or let the script ask autotune.batch_size()"
         )
-        return observed, BatchControl("none", reason=reason)
+        return BatchControl("none", reason=reason)
 
     def _accumulation_control(self) -> AccumulationControl:
         given, seen = self.process.request.accumulation_control, self.baseline.micro_batches

@@ -23,13 +23,17 @@ _MOST_DEPTH = 4
 
 @dataclass(frozen=True)
 class RootCall:
-    """A call of a root in training, for so many ``samples``; ``dimension`` of its tensors is that of the batch."""
+    """A call of a root in training, for so many ``samples``; ``dimension`` of its tensors is that of the batch.
+
+    ``begins_batch`` is False where the script calls its models again for a batch that a DataLoader has handed out.
+    """
 
     root: nn.Module
     arguments: tuple[Any, ...]
     keywords: Mapping[str, Any]
     dimension: int
     samples: int
+    begins_batch: bool = True
 
 
 # The root, and the name of the argument that the tensor is or lies in.
@@ -190,7 +194,8 @@ def _positional(root: nn.Module) -> tuple[str, ...]:
 
 def _leaves(path: str, value: Any, depth: int = 0) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
-        if value.dim():
+        # The sizes of nested tensors are no numbers.
+        if value.dim() and not value.is_nested:
             yield path, value
     elif depth < _MOST_DEPTH:
         pairs = (

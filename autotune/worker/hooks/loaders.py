@@ -74,6 +74,11 @@ class LoaderHooks:
         self._patch_construction()
         self._patch_iteration()
 
+    @property
+    def are_resized(self) -> bool:
+        """Return whether the batch size is that of loaders, and not a number that the script asks for."""
+        return self.control.how == "loaders"
+
     def rest(self) -> None:
         """Follow no batches from here on; loaders are resized still."""
         self._rests = True
@@ -118,10 +123,13 @@ class LoaderHooks:
         """The loaders whose batches went into training calls."""
         return [loader for loader in self.loaders if loader.trained]
 
-    def epoch(self) -> EpochFacts | None:
-        """Return an epoch of the loader that has fed training most; None where it does not say."""
-        feeding = self.training_loaders()
-        return max(feeding, key=lambda loader: loader.trained).epoch if feeding else None
+    def epoch(self, batch_size: int | None) -> EpochFacts | None:
+        """Return an epoch of the loader that has fed training most; None where it does not say.
+
+        Nor does it say where its batches are not those of ``batch_size``: its data set may make whole batches.
+        """
+        most = max(self.training_loaders(), key=lambda loader: loader.trained, default=None)
+        return None if most is None or most.batch_size != batch_size else most.epoch
 
     def training_sites(self) -> tuple[str, ...]:
         """Return where loaders are made again and again, all of them for training."""
@@ -171,15 +179,22 @@ class LoaderHooks:
         if self.is_stale and chosen and self._sites:
             self._sites.add(site)
         if self.batch_size is not None and chosen and not reason:
-            size = self.batch_size
+            size = self._resized(size)
             if batch_sampler is not None:
-                batch_sampler.batch_size = self.batch_size
+                batch_sampler.batch_size = size
             else:
-                batch_size = self.batch_size
+                batch_size = size
         record = _Loader(ordinal, size, site, reason)
         self.loaders.append(record)
         self._by_loader[loader] = record
         return batch_size
+
+    def _resized(self, own: int | None) -> int | None:
+        """Return the size of a loader's batches at the batch size: its part of that where several feed a call."""
+        arrivals = self.control.arrivals
+        if self.batch_size is None or arrivals is None or not own or own >= arrivals.batch_size:
+            return self.batch_size
+        return max(1, self.batch_size * own // arrivals.batch_size)
 
     def _patch_iteration(self) -> None:
         iterator = dataloader._BaseDataLoaderIter

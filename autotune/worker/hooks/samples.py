@@ -17,14 +17,21 @@ from .loaders import LoaderHooks
 class SampleCounter:
     """Counts samples at training calls; a backward moves them into the step they belong to.
 
-    DataLoaders tell the number where they feed the call. Otherwise the inputs do, by the dimension of a known batch
-    size or by dimension 0 as a guess; the same inputs twice in a step (LBFGS closures, checkpointing) count once.
+    DataLoaders tell the number where they feed the call, unless the inputs have a dimension of the size that the user
+    named, and none of the loader's: a data set may make whole batches. Otherwise the inputs tell the number, by the
+    dimension of a known batch size or by dimension 0 as a guess; the same inputs twice in a step (LBFGS closures,
+    checkpointing) count once.
+
+    Attributes:
+        call_samples: of the latest call.
+        call_begins_batch: whether the latest call is the first for its batch.
     """
 
     def __init__(self, loaders: LoaderHooks, known_batch_size: int | None) -> None:
         self._loaders = loaders
         self._known = known_batch_size
         self.call_samples = 0
+        self.call_begins_batch = True
         # By weak reference and version: addresses are reused, and a strong reference would change the peak.
         self._seen: list[list[tuple[weakref.ref[torch.Tensor], int]]] = []
         self._before_backward = Window()
@@ -38,7 +45,10 @@ class SampleCounter:
         size, dimension, guessed = self._batch_of(tensors, drawn)
         window = self._before_backward
         window.calls += 1
+        if drawn and size == self._known and not guessed and not self._loaders.are_resized:
+            drawn = size
         self.call_samples = drawn or size
+        self.call_begins_batch = bool(drawn) or not self._loaders_feed
         if drawn:
             self._loaders_feed = True
             window.samples += drawn
@@ -74,11 +84,12 @@ class SampleCounter:
         """Return the batch size, its dimension, and whether that is a guess."""
         if not tensors:
             return 0, None, True
-        shared = set.intersection(*(set(tensor.shape[:2]) for tensor in tensors))
+        outer = [_outer_sizes(tensor) for tensor in tensors]
+        shared = set.intersection(*map(set, outer))
         for size in (drawn, self._known, *self._script_sizes.values()):
             if size and size in shared:
-                return size, list(tensors[0].shape[:2]).index(size), False
-        return tensors[0].shape[0], 0, True
+                return size, outer[0].index(size), False
+        return outer[0][0], 0, True
 
     @functools.cached_property
     def _script_sizes(self) -> dict[str, int]:
@@ -97,6 +108,11 @@ class SampleCounter:
                 return True
         self._seen.append([(weakref.ref(tensor), tensor._version) for tensor in head])
         return False
+
+
+def _outer_sizes(tensor: torch.Tensor) -> tuple[int, ...]:
+    # The other sizes of a nested tensor are no numbers.
+    return (tensor.size(0),) if tensor.is_nested else tuple(tensor.shape[:2])
 
 
 def _batch_sizes(names: dict[str, Any]) -> Iterator[tuple[str, int]]:

@@ -42,10 +42,12 @@ class DiscoverMode(MeasureMode):
             super().ready()
 
     def inputs(self, call: RootCall) -> None:
-        """Pass them on."""
+        """Pass them on; of the script as it stands, count their data."""
         self._inputs.see(call)
         if self._description is not None:
             self._description.see_call(call)
+        else:
+            super().inputs(call)
 
     def inner_inputs(self, tensors: list[torch.Tensor]) -> None:
         """Pass them on."""

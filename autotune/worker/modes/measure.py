@@ -13,7 +13,9 @@ from ...metering.trial_meter import TrialMeter, WaitingTime, WallClock, Window
 from ...records.matrix import MemoryPhase
 from ...records.measuring import Measuring
 from ...records.outcome import Fallback, Measured, Outcome
+from ..describing.arriving import ArrivingData
 from ..describing.description import Baseline, optimizer_facts
+from ..describing.root_inputs import RootCall
 from ..garbage import LongLived
 from ..measuring.memory_matrix import MemoryMatrix
 from ..measuring.memory_split import memory_split
@@ -77,6 +79,7 @@ class MeasureMode(Mode):
         self._loss: torch.Tensor | None = None
         self._baseline = Baseline()
         self._long_lived = LongLived()
+        self._arriving = ArrivingData()
         # The trial's outcome, once it was measured and while its memory matrix is taken.
         self._outcome: Outcome | None = None
         self._matrix: MemoryMatrix | None = None
@@ -95,6 +98,10 @@ class MeasureMode(Mode):
             self._meter = make_meter(process.request.measuring, fixed_length=several, device=process.device)
             self._meter_device = process.device
             self._meter.begin()
+
+    def inputs(self, call: RootCall) -> None:
+        """Count the data of a root's training call."""
+        self._arriving.see(call)
 
     def loss(self, loss: torch.Tensor) -> None:
         """Keep the trial's latest loss: a copy, as it may be a part of something large."""
@@ -218,10 +225,11 @@ class MeasureMode(Mode):
         if measurement.peaks.reserved is not None:
             peaks = replace(measurement.peaks, non_torch=process.outside_bytes())
             measurement = replace(measurement, peaks=peaks)
-        self._baseline = replace(self._baseline, measurement=measurement)
+        arrived = self._arriving.arrived()
+        self._baseline = replace(self._baseline, measurement=measurement, arrived=arrived)
         taken = self._baseline.micro_batches
         assert taken is not None
-        return self._applied.batch_problem(measurement.batch_size, taken) or Measured(measurement)
+        return self._applied.batch_problem(measurement.batch_size, taken, arrived) or Measured(measurement)
 
     def _engine_stopped(self, window: Window) -> Outcome | None:
         """Return the fallback where Dynamo has given up on the model, which it compiled too often.

@@ -1,0 +1,64 @@
+"""Data that reach the models in training, batch by batch, and whether they follow the batch size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# Of what a larger batch should bring so much has to arrive, where all batches are of one size.
+_LEAST_SHARE = 0.97
+# Where batches vary, by their lengths or their graphs: only batches of twice the size or half are told apart.
+_LEAST_FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """A tensor, or all tensors of an argument, that a batch brings to models: the usual number of their elements.
+
+    ``shape`` is that of a single tensor where it is the same in nearly all batches. Where the number ``varies``,
+    ``elements`` is the mean.
+    """
+
+    name: str
+    elements: float
+    shape: tuple[int, ...] = ()
+    varies: bool = False
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """What batches of a size bring to the models."""
+
+    batch_size: int
+    arrived: tuple[Arrived, ...]
+
+
+def why_ineffective(own: Arrivals, now: Iterable[Arrived], batch_size: int) -> str:
+    """Say how data at a batch size show that the size took no effect, or not all; empty where something follows it.
+
+    ``own`` are the data at the script's own size. Some tensors need not follow: a mask, a matrix of all samples.
+    """
+    factor = batch_size / own.batch_size
+    before = {one.name: one for one in own.arrived if one.elements}
+    pairs = [(before[one.name], one) for one in now if one.name in before]
+    if factor == 1 or not pairs or any(_follows(one, other, factor) for one, other in pairs):
+        return ""
+    one, other = max(pairs, key=lambda pair: abs(math.log(pair[1].elements / pair[0].elements)))
+    ratio = other.elements / one.elements
+    if math.isclose(ratio, 1.0, rel_tol=0.1):
+        shape = "x".join(map(str, one.shape)) if one.shape == other.shape else ""
+        told = f"brings as much data to the model as at batch size {own.batch_size}"
+        return f"{told} (a tensor of {shape} at both)" if shape else told
+    return f"brings {ratio:.3g} times the data of batch size {own.batch_size} to the model"
+
+
+def _follows(own: Arrived, now: Arrived, factor: float) -> bool:
+    ratio = now.elements / own.elements
+    if own.varies or now.varies:
+        if 1 / _LEAST_FACTOR < factor < _LEAST_FACTOR:
+            return True
+        least = math.sqrt(factor)
+    else:
+        least = _LEAST_SHARE * factor if factor > 1 else factor / _LEAST_SHARE
+    return ratio >= least if factor > 1 else ratio <= least
