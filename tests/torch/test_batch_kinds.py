@@ -255,9 +255,14 @@ def test_samples_are_counted_and_a_size_without_effect_is_no_answer(kind: Kind, 
         assert set(found.measurement.samples_per_step) == {larger}
 
 
-def test_where_the_user_names_the_number_the_rows_of_that_number_are_the_samples(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "collate",
+    [lambda items: items[0], lambda items: (items[0], torch.zeros(3, 64), torch.zeros(7))],
+    ids=["a tensor", "indices beside it"],
+)
+def test_where_the_user_names_the_number_the_rows_of_that_number_are_the_samples(collate: Any, tmp_path: Path) -> None:
     """Guards scripts whose data sets make whole batches: their loaders say that a batch holds one sample."""
-    kind = _of_items("items that are batches", _whole_batch, lambda items: items[0])
+    kind = _of_items("items that are batches", _whole_batch, collate)
     control = BatchControl("arguments")
     found = outcome_at(tmp_path / "named", kind, 64, control)
     assert isinstance(found, Measured), found

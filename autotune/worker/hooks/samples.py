@@ -45,8 +45,10 @@ class SampleCounter:
         size, dimension, guessed = self._batch_of(tensors, drawn)
         window = self._before_backward
         window.calls += 1
-        if drawn and size == self._known and not guessed and not self._loaders.are_resized:
-            drawn = size
+        if self._known and drawn and size != drawn and not self._loaders.are_resized:
+            # In any tensor: the indices of a sparse feature have another number of rows.
+            is_named = size == self._known or any(_outer_sizes(tensor)[0] == self._known for tensor in tensors)
+            drawn = self._known if is_named else drawn
         self.call_samples = drawn or size
         self.call_begins_batch = bool(drawn) or not self._loaders_feed
         if drawn:
