@@ -261,6 +261,18 @@ class Mapped(nn.Module):
             yield x
 
 
+class SparseGradient(nn.Module):
+    """Looks up bags of rows: the gradient of the table is a sparse tensor, which has no storage."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.EmbeddingBag(500, WIDTH, sparse=True, mode="sum")
+        self.layers = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH), nn.GELU())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layers(self.table(x)).pow(2)
+
+
 @dataclass(frozen=True)
 class OddCase:
     """A model and its inputs; the number of graphs that a training call of it has."""
@@ -283,4 +295,5 @@ ODD_CASES = {
     "weights moved in the forward": OddCase(Teacher),
     "random operators": OddCase(Stochastic),
     "mapped functions": OddCase(Mapped),
+    "sparse gradients": OddCase(SparseGradient, inputs=lambda: (torch.randint(500, (64, 5)),)),
 }

@@ -76,7 +76,7 @@ class Planned:
         """A step of any compiled form of the model."""
         inputs = self._begin()
         call(*inputs).mean().backward()
-        gradients = [None if p.grad is None else p.grad.clone() for p in self.model.parameters()]
+        gradients = [None if p.grad is None else p.grad.to_dense().clone() for p in self.model.parameters()]
         buffers = [buffer.clone() for buffer in self.model.buffers()]
         states = [torch.get_rng_state()]
         if any(tensor.is_cuda for tensor in inputs):

@@ -72,9 +72,14 @@ def parts_of(node: fx.Node) -> list[Any]:
     return list(value) if isinstance(value, (tuple, list)) else [value]
 
 
+def has_storage(value: Any) -> TypeGuard[torch.Tensor]:
+    """Return whether a value is a tensor with a storage: the gradient of a sparse embedding has none of its own."""
+    return isinstance(value, torch.Tensor) and value.layout == torch.strided
+
+
 def tensors_of(node: fx.Node) -> list[torch.Tensor]:
-    """List the fake tensors of a node's value: several for a tuple, none for a symbol."""
-    return [part for part in parts_of(node) if isinstance(part, torch.Tensor)]
+    """List the fake tensors of a node's value: several for a tuple, none for a symbol or a sparse tensor."""
+    return [part for part in parts_of(node) if has_storage(part)]
 
 
 def symbols_of(tensor: torch.Tensor) -> Iterator[tuple[int, torch.SymInt]]:
@@ -102,8 +107,8 @@ def _free(size: torch.SymInt) -> set[sympy.Basic]:
 
 
 def is_tensor(node: fx.Node) -> bool:
-    """Return whether a node holds one tensor (and not a tuple, a number or a symbol)."""
-    return isinstance(value_of(node), torch.Tensor)
+    """Return whether a node holds one tensor with a storage (and not a tuple, a number or a symbol)."""
+    return has_storage(value_of(node))
 
 
 def is_symbol(node: fx.Node) -> bool:
@@ -123,7 +128,7 @@ def base_of(node: fx.Node) -> fx.Node:
 def storage_key(node: fx.Node) -> int | None:
     """Return the identity of the storage behind a node's tensor: views share it with their base."""
     value = value_of(base_of(node))
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None
+    return value.untyped_storage()._cdata if has_storage(value) else None
 
 
 def storages_of(node: fx.Node) -> tuple[int, ...]:
