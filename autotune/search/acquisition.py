@@ -161,7 +161,7 @@ class Acquisition:
         limit = self._aim.limit_text()
         if self.best is None:
             return f"Nothing tried fits {limit}, and nothing else is likely to."
-        return f"Everything that should fit {limit}{self._fast_enough} has been tried."
+        return f"Nothing untried is likely to fit {limit}{self._fast_enough}."
 
     @property
     def _fast_enough(self) -> str:

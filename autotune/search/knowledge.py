@@ -74,12 +74,17 @@ class Knowledge:
         return tuple(Acquisition(one, self.model, compared, self.reference) for one in aims)
 
     @cached_property
+    def tried(self) -> frozenset[int]:
+        """Return the indices of the candidates that were tried, or are being tried."""
+        indices = (self.context.candidates.index(one) for one in self._tried)
+        return frozenset(index for index in indices if index is not None)
+
+    @cached_property
     def open(self) -> npt.NDArray[np.bool_]:
         """Return which candidates are untried, tell something, and should neither fail nor take too long, (n,)."""
         candidates = self.context.candidates
         is_open = ~self.model.ruled_out
-        tried = [candidates.index(one) for one in self._tried]
-        is_open[[index for index in tried if index is not None]] = False
+        is_open[[*self.tried]] = False
         if self.engine_fails and self.space.plain_engine in PLAIN_ENGINES:
             is_open &= ~candidates.planned | candidates.compiled
         elif self.engine_fails:

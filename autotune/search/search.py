@@ -258,9 +258,13 @@ class Search:
             )
         if len(self._context.candidates) == 1:
             return self.ended("There is nothing to try but the unmodified script.")
-        sizes = self.space.batch_sizes
-        where = f", at batch sizes from {sizes[0]} to {sizes[-1]}," if len(sizes) > 1 else ""
-        return self.ended(f"Every setting that could still fit {self._aim.limit_text()}{where} has been tried.")
+        untried = len(self._context.candidates) - len(knowledge.tried)
+        if not untried:
+            return self.ended("Every setting has been tried.")
+        has_failed = any(one.state == "failed" for one in knowledge.observations)
+        rest = "would fail as those tried did" if has_failed else "should not be better"
+        others = "The only other setting" if untried == 1 else f"All {untried:,} other settings"
+        return self.ended(f"{others} should not fit {self._aim.limit_text()}, or {rest}.")
 
     def _why_stop(self, knowledge: Knowledge) -> SearchEnd | None:
         """Return why a sampler that knows no reason of its own has to stop; None if it need not."""

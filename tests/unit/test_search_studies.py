@@ -13,7 +13,7 @@ from optuna.trial import TrialState
 
 from autotune.records.configuration import Configuration
 from autotune.records.engines import ENGINES
-from autotune.records.outcome import OutOfMemory, ScriptError
+from autotune.records.outcome import Fallback, OutOfMemory, ScriptError
 from autotune.records.study import Objective, Repeat, Trial
 from autotune.search import optuna_trials
 from autotune.search.search import Asked, Search
@@ -249,6 +249,14 @@ def test_a_small_space_is_tried_at_most_to_the_last_configuration():
     replay = Replay(small, dataclasses.replace(SPEC, sampler="random")).to_the_end()
     assert sorted(replay.keys) == sorted(configuration.key for configuration in replay.space.configurations())
     assert "has been tried" in replay.search.end.reason
+
+
+def test_a_search_that_failures_end_does_not_say_that_all_was_tried():
+    replay = Replay(Landscape(()), dataclasses.replace(SPEC, engine="eager"))
+    while asked := replay.search.ask():
+        for one in asked:
+            replay.search.tell(one.number, Fallback("a batch brings as much data as before"), ENVIRONMENT)
+    assert "would fail as those tried did" in replay.search.end.reason
 
 
 def test_eager_with_one_batch_size_leaves_nothing_to_try():
