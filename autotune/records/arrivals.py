@@ -8,22 +8,24 @@ from dataclasses import dataclass
 
 # Of what a larger batch should bring so much has to arrive, where all batches are of one size.
 _LEAST_SHARE = 0.97
-# Where batches vary, by their lengths or their graphs: only batches of twice the size or half are told apart.
-_LEAST_FACTOR = 2.0
+# Where batches vary, by their lengths or their graphs. Data grow as a power of the batch size, below 1 where samples
+# share data, as graphs share neighbours. A power below the first shows no effect if the second can be ruled out.
+_NO_EFFECT, _LEAST_EFFECT = 0.5, 0.7
+_STANDARD_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
 class Arrived:
     """A tensor, or all tensors of an argument, that a batch brings to models: the usual number of their elements.
 
-    ``shape`` is that of a single tensor where it is the same in nearly all batches. Where the number ``varies``,
-    ``elements`` is the mean.
+    ``shape`` is that of a single tensor where it is the same in nearly all batches. Where the number varies,
+    ``elements`` is the mean, and ``error`` its standard error as a share of it.
     """
 
     name: str
     elements: float
     shape: tuple[int, ...] = ()
-    varies: bool = False
+    error: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,10 +57,9 @@ def why_ineffective(own: Arrivals, now: Iterable[Arrived], batch_size: int) -> s
 
 def _follows(own: Arrived, now: Arrived, factor: float) -> bool:
     ratio = now.elements / own.elements
-    if own.varies or now.varies:
-        if 1 / _LEAST_FACTOR < factor < _LEAST_FACTOR:
-            return True
-        least = math.sqrt(factor)
-    else:
-        least = _LEAST_SHARE * factor if factor > 1 else factor / _LEAST_SHARE
-    return ratio >= least if factor > 1 else ratio <= least
+    if own.error is None and now.error is None:
+        return ratio >= _LEAST_SHARE * factor if factor > 1 else ratio <= factor / _LEAST_SHARE
+    scale = abs(math.log(factor))
+    grown = math.log(ratio) * math.copysign(1, math.log(factor))
+    error = math.hypot(own.error or 0.0, now.error or 0.0)
+    return grown >= _NO_EFFECT * scale or grown + _STANDARD_ERRORS * error >= _LEAST_EFFECT * scale

@@ -16,8 +16,8 @@ def fixed(elements: float, shape: tuple[int, ...] = (), name: str = "Net 0") -> 
     return Arrived(name, elements, shape)
 
 
-def varying(elements: float) -> Arrived:
-    return Arrived("Net 0", elements, varies=True)
+def varying(elements: float, error: float = 0.02) -> Arrived:
+    return Arrived("Net 0", elements, error=error)
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,8 @@ def varying(elements: float) -> Arrived:
         (fixed(160), fixed(80), 8),
         (fixed(160), fixed(360), 32),  # longer sequences, and so more padding
         (varying(160), varying(250), 32),  # graphs share neighbours
-        (varying(160), varying(161), 20),  # too near to tell
+        (varying(160, 0.1), varying(161, 0.1), 20),  # too near to tell
+        (varying(160, 0.2), varying(170, 0.2), 32),
         (fixed(160), fixed(160), 16),
         (fixed(160), fixed(160, name="Other 0"), 32),  # nothing to compare
         ((fixed(160), fixed(900, name="Net 1")), (fixed(320), fixed(900, name="Net 1")), 32),
@@ -47,6 +48,8 @@ def test_what_follows_the_size_is_believed(
         (fixed(160), fixed(240), 32, "brings 1.5 times the data of batch size 16"),
         (varying(160), varying(170), 32, "brings as much data"),
         (varying(160), varying(150), 8, "brings as much data"),
+        (varying(160), varying(161), 20, "brings as much data"),
+        (varying(160, 0.2), varying(170, 0.2), 256, "brings as much data"),
     ],
 )
 def test_what_does_not_follow_it_is_told(own: Arrived, now: Arrived, batch_size: int, expected: str) -> None:

@@ -31,5 +31,7 @@ def may_take_s(*, num_modules: int, step_s: float, left_s: float | None, searche
     if left_s is None:
         return _LEAST_S + _MODULE_S * num_modules + _STEPS * step_s
     if not searches:
-        return _SHARE_FOR_FACTS * left_s
-    return (_SHARE_BEFORE_PLANS if set(searches) == {"plans"} else _SHARE_BEFORE_MORE) * left_s
+        share = _SHARE_FOR_FACTS
+    else:
+        share = _SHARE_BEFORE_PLANS if set(searches) == {"plans"} else _SHARE_BEFORE_MORE
+    return share * max(0.0, left_s)

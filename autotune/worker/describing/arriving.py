@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import statistics
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -81,5 +83,7 @@ def _arrived(name: str, forms: Counter[_Form]) -> Arrived:
     total = numbers.total()
     (usual, times), ((_, shape), shape_times) = numbers.most_common(1)[0], forms.most_common(1)[0]
     if times < _USUAL_SHARE * total:
-        return Arrived(name, sum(elements * count for elements, count in numbers.items()) / total, varies=True)
+        found = [*numbers.elements()]
+        mean = statistics.fmean(found)
+        return Arrived(name, mean, error=statistics.stdev(found) / math.sqrt(total) / mean)
     return Arrived(name, usual, shape if shape_times >= _USUAL_SHARE * total else ())
