@@ -12,7 +12,6 @@ import pytest
 from autotune.errors import UsageError
 from autotune.launch.requests import discovery_request, trial_request
 from autotune.records.configuration import Configuration
-from autotune.records.facts import BatchControl
 from autotune.records.outcome import Fallback
 from autotune.records.study import StudySpec
 from autotune.search.space import build_space
@@ -122,7 +121,7 @@ def test_the_arguments_carry_the_size(script: str, arguments: tuple[str, ...], t
     request = trial_request(spec, discovery.facts, (Configuration("aot", batch_size=32),), 1 << 40)
     trial = in_worker(replace(request, may_fork=True), folder=tmp_path)
 
-    assert discovery.facts.batch_control == BatchControl("arguments")
+    assert discovery.facts.batch_control.how == "arguments"
     assert discovery.facts.baseline.batch_size == discovery.measurement().batch_size == 8
     assert trial.measurement().batch_size == 32
     assert set(trial.measurement().samples_per_step) == {32}
