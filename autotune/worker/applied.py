@@ -85,11 +85,11 @@ class AppliedConfiguration:
         found = why_ineffective(own, arrived, request.batch_size)
         if not found:
             return None
-        cause = f"batch size {request.batch_size} was asked for, but a batch {found}"
+        rows = max(own.batch_size, next((one.shape[0] for one in own.arrived if one.shape), 0))
         return Fallback(
-            cause=cause,
+            cause=f"batch size {request.batch_size} was asked for, but a batch {found}",
             advice="The script makes its batches by another number. Pass that number as an option, as in "
-            "`-- --batch-size={batch_size:64}`, or let the script ask autotune.batch_size().",
+            f"`-- --batch-size={{batch_size:{rows}}}`, or let the script ask autotune.batch_size().",
         )
 
     def accumulation_problem(self, micro_batches: float) -> Fallback | None:
