@@ -213,7 +213,8 @@ def _describe_again(
 
     The measurements stay. The discovery is returned unchanged where there is still no time, or no description comes.
     """
-    if not isinstance(known.facts.undescribed, TimedOut) or budget.why_over() is not None:
+    is_cut_off = isinstance(known.facts.undescribed, TimedOut) and not known.facts.knows_plans
+    if not is_cut_off or budget.why_over() is not None:
         return known
     watcher.discovering()
     own = known.facts.baseline.batch_size

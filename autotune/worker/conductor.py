@@ -120,9 +120,8 @@ class Conductor:
         if self._applied.engine is not None:
             self._applied.engine.begin_call()
         dimension = self._samples.training_call(arguments, keywords)
-        if dimension is not None:
-            samples, begins = self._samples.call_samples, self._samples.call_begins_batch
-            self._mode.inputs(RootCall(root, arguments, keywords, dimension, samples, begins))
+        samples, number = self._samples.call_samples, self._samples.batch_number
+        self._mode.inputs(RootCall(root, arguments, keywords, dimension or 0, samples, number))
         self._enter_phase("forward")
         self._mode.memory("pre_forward")
 

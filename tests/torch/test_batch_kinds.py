@@ -15,6 +15,8 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
 from autotune.records.outcome import Fallback, Measured, Outcome
+from autotune.worker.describing.arriving import ArrivingData
+from autotune.worker.describing.root_inputs import RootCall
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
 from tests.fakes.training_process import TrainingProcess
@@ -173,6 +175,7 @@ KINDS = [
     _of_items("nested tensors", _sequence, _nested),
     _of_items("graphs", _sequence, Graphs),
     _of_items("a matrix of all samples beside the batch", feed=lambda batch: ((batch, ADJACENCY), {})),
+    _of_items("batches that only the loss takes", feed=lambda _: ((ADJACENCY,), {})),
     _of_items("batches that are cut into parts", parts=2),
     Kind("a stream", lambda size: [DataLoader(Stream(), batch_size=size)]),
     Kind(
@@ -204,6 +207,7 @@ KINDS = [
     _of_items(
         "items that are batches, of which one is kept", _whole_batch, lambda items: items[0], samples=(OWN, None)
     ),
+    _of_items("as many graphs as fit", _sequence, lambda items: Graphs(items[:4]), samples=(OWN, None)),
     _of_items("a collate function with a limit", _row, lambda items: torch.stack(items[:6]), samples=(OWN, None)),
     _of_items("as many tokens as fit", _sequence, lambda items: torch.cat(items)[:20][None], samples=(OWN, None)),
 ]
@@ -271,3 +275,29 @@ def test_where_the_user_names_the_number_the_rows_of_that_number_are_the_samples
     assert set(found.measurement.samples_per_step) == {64}
     other = outcome_at(tmp_path / "not-taken", kind, 128, control)
     assert isinstance(other, Fallback), other
+
+
+def test_parts_of_a_batch_that_the_user_names_are_no_batches(tmp_path: Path) -> None:
+    """Guards scripts that cut a loader's batch into micro-batches of the named size: they train on all of it."""
+    kind = Kind("parts", lambda _: [_loader(4 * OWN)], parts=4)
+    found = outcome_at(tmp_path / "parts", kind, OWN, BatchControl("arguments"))
+    assert isinstance(found, Fallback), "the loader's batches are not of that size"
+
+
+def test_a_batch_that_may_go_on_and_calls_without_a_loader_are_not_counted() -> None:
+    """Guards windows of long batches, of which a trial may see a part, and agents that act between two batches."""
+    data, root = ArrivingData(), Anything()
+    for batch in range(3):
+        for _ in range(20):
+            data.see(RootCall(root, (torch.zeros(4, 3),), {}, 0, 4, batch))
+    data.see(RootCall(root, (torch.zeros(4, 3),), {}, 0, 4, 3))
+    data.see(RootCall(root, (torch.zeros(1, 3),), {}, 0, 1, None))
+    (arrived,) = data.arrived()
+    assert (arrived.usual, arrived.error) == (20 * 12, 0.0)
+
+
+def test_an_argument_that_holds_too_much_is_not_counted() -> None:
+    data, root = ArrivingData(), Anything()
+    for batch in range(3):
+        data.see(RootCall(root, ([[torch.zeros(1)] for _ in range(2000)], torch.zeros(4)), {}, 0, 4, batch))
+    assert [one.name for one in data.arrived()] == ["Anything 1"]

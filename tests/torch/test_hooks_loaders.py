@@ -18,6 +18,7 @@ from torch.utils.data import (
     default_collate,
 )
 
+from autotune.records.arrivals import Arrivals, Arrived
 from autotune.records.facts import BatchControl
 from autotune.worker.hooks.loaders import LoaderHooks
 from tests.fakes.hooked import restored_torch
@@ -265,3 +266,13 @@ def test_loaders_made_anew_are_resized_where_the_lines_of_a_stale_script_have_mo
     other = DataLoader(rows(8), batch_size=8)
     assert [len(next(iter(one))[0]) for one in made] == sizes
     assert other.batch_size == 8
+
+
+def test_a_sampler_that_several_loaders_share_is_resized_once() -> None:
+    """Guards scripts that make a loader anew each epoch, with one sampler: its part of the batch would grow."""
+    arrivals = Arrivals(8, (Arrived("Net 0", 8.0, usual=8),))
+    hooks = installed(32, BatchControl("loaders", loaders=(0, 1, 2), arrivals=arrivals))
+    sampler = BatchSampler(SequentialSampler(range(100)), 4, drop_last=False)
+    sizes = [len(next(iter(DataLoader(rows(100), batch_sampler=sampler)))[0]) for _ in range(3)]
+    assert sizes == [16, 16, 16], "half of the batch, as before"
+    assert hooks.loaders[-1].batch_size == 16

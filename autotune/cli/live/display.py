@@ -127,6 +127,7 @@ class Display:
         """Print baseline and plan table."""
         self._aim = Aim(self._spec.objective, limit_bytes)
         self._facts = facts
+        self._status.said()
         self._console.print()
         print_facts(self._console, describe_facts(facts))
         print_baseline(self._console, baseline, self._aim, self._spec)

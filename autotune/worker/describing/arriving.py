@@ -1,12 +1,13 @@
-"""Count of the data that reach the roots in training, batch by batch."""
+"""Count of the data that DataLoaders bring to the roots in training, batch by batch."""
 
 from __future__ import annotations
 
-import contextlib
 import math
 import statistics
+import types
+import weakref
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -18,72 +19,108 @@ from .root_inputs import RootCall
 _MOST_DEPTH = 5
 # Of longer sequences, such as a list of images, only all elements together have a name.
 _MOST_NAMED = 8
+_MOST_NAMES = 100
+# An argument that holds more is not counted: that would take time of a measured step.
+_MOST_VALUES = 1000
 # A number of elements is usual where so many batches have it: an epoch's last one may be smaller.
 _USUAL_SHARE = 0.75
 
 _Form = tuple[int, tuple[int, ...]]
+_CODE = (nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
+_PLAIN = (int, float, str, bytes, type(None))
 
 
 class ArrivingData:
-    """Counts the elements of the tensors in root calls: by argument, and by what is named inside of it."""
+    """Counts the elements of the tensors in root calls: by argument, and by what is named inside of it.
+
+    A tensor that the script gives to every call is no data of a batch. Nor is anything where no DataLoader feeds the
+    calls: a call need not be a batch then.
+    """
 
     def __init__(self) -> None:
         self._forms: dict[str, Counter[_Form]] = {}
         self._batch: dict[str, _Form] = {}
+        self._batch_number: int | None = None
+        self._latest: dict[str, tuple[weakref.ref[torch.Tensor], int]] = {}
+        self._fresh: set[str] = set()
+        self._left_out: set[str] = set()
+        self._values_left = 0
 
     def see(self, call: RootCall) -> None:
         """Take in a call: of a new batch, or of one that the script hands on in parts."""
-        if call.begins_batch:
+        if call.batch_number is None:
+            return
+        if call.batch_number != self._batch_number:
             self._end_batch()
+            self._batch_number = call.batch_number
         name = type(call.root).__name__
         for place, value in [*enumerate(call.arguments), *call.keywords.items()]:
-            # What cannot be counted, as a nested tensor of some layouts, is left out.
-            with contextlib.suppress(Exception):
-                self._add(f"{name} {place}", value, 0)
+            argument, self._values_left = f"{name} {place}", _MOST_VALUES
+            if argument in self._left_out:
+                continue
+            try:
+                self._add(argument, value, 0)
+            except Exception:
+                # It holds too much, or what cannot be counted, as a nested tensor of some layouts.
+                self._left_out.add(argument)
 
     def arrived(self) -> tuple[Arrived, ...]:
-        """Return what the batches so far have brought."""
-        self._end_batch()
-        return tuple(_arrived(name, forms) for name, forms in self._forms.items())
+        """Return what the batches before the latest have brought: the latest may go on."""
+        names = [name for name in self._forms if name in self._fresh and name.partition(".")[0] not in self._left_out]
+        return tuple(_arrived(name, self._forms[name]) for name in names)
 
-    def _add(self, name: str, value: Any, depth: int) -> int:
+    def _add(self, name: str, value: Any, depth: int) -> tuple[int, bool]:
+        """Count the elements of a value, and tell whether one of its tensors is new."""
+        self._values_left -= 1
+        if self._values_left < 0:
+            raise ValueError("it holds too much")
+        shape: tuple[int, ...] = ()
         if isinstance(value, torch.Tensor):
             # The sizes of nested tensors are no numbers.
             elements, shape = int(value.numel()), () if value.is_nested else tuple(value.shape)
+            is_new = self._is_new(name, value)
         elif depth < _MOST_DEPTH:
-            elements = sum(self._add(f"{name}.{part}", each, depth + 1) for part, each in _parts(value))
-            shape = ()
+            found = [self._add(f"{name}.{part}", each, depth + 1) for part, each in _parts(value)]
+            elements, is_new = sum(count for count, _ in found), any(new for _, new in found)
         else:
-            return 0
-        if elements and not name.endswith("."):
+            return 0, False
+        if elements and not name.endswith(".") and (name in self._batch or len(self._batch) < _MOST_NAMES):
             known = self._batch.get(name)
             self._batch[name] = (elements, shape) if known is None else (known[0] + elements, ())
-        return elements
+            if is_new:
+                self._fresh.add(name)
+        return elements, is_new
+
+    def _is_new(self, name: str, tensor: torch.Tensor) -> bool:
+        before = self._latest.get(name)
+        self._latest[name] = (weakref.ref(tensor), tensor._version)
+        return before is not None and (before[0]() is not tensor or before[1] != tensor._version)
 
     def _end_batch(self) -> None:
         for name, form in self._batch.items():
-            self._forms.setdefault(name, Counter())[form] += 1
+            if name in self._forms or len(self._forms) < _MOST_NAMES:
+                self._forms.setdefault(name, Counter())[form] += 1
         self._batch.clear()
 
 
 def _parts(value: Any) -> list[tuple[Any, Any]]:
     """List what an argument holds, by name; parts of a long sequence have no names of their own."""
+    found: Iterable[tuple[Any, Any]]
     if isinstance(value, Mapping):
-        return list(value.items())
-    if isinstance(value, (list, tuple)):
-        return list(enumerate(value)) if len(value) <= _MOST_NAMED else [("", each) for each in value]
-    is_plain = isinstance(value, (nn.Module, type)) or callable(value)
-    return [] if is_plain else list(getattr(value, "__dict__", {}).items())
+        found = value.items() if len(value) <= _MOST_VALUES else ()
+    elif isinstance(value, (list, tuple)):
+        found = enumerate(value) if len(value) <= _MOST_NAMED else (("", each) for each in value[: _MOST_VALUES + 1])
+    else:
+        found = () if isinstance(value, _CODE) else getattr(value, "__dict__", {}).items()
+    return [(name, each) for name, each in found if not isinstance(each, _PLAIN)]
 
 
 def _arrived(name: str, forms: Counter[_Form]) -> Arrived:
     numbers: Counter[int] = Counter()
     for (elements, _), count in forms.items():
         numbers[elements] += count
-    total = numbers.total()
+    found = [*numbers.elements()]
     (usual, times), ((_, shape), shape_times) = numbers.most_common(1)[0], forms.most_common(1)[0]
-    if times < _USUAL_SHARE * total:
-        found = [*numbers.elements()]
-        mean = statistics.fmean(found)
-        return Arrived(name, mean, error=statistics.stdev(found) / math.sqrt(total) / mean)
-    return Arrived(name, usual, shape if shape_times >= _USUAL_SHARE * total else ())
+    least, mean = _USUAL_SHARE * len(found), statistics.fmean(found)
+    error = statistics.stdev(found) / math.sqrt(len(found)) / mean if len(found) > 1 else 0.0
+    return Arrived(name, mean, error, usual if times >= least else None, shape if shape_times >= least else ())

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import sympy
-import torch
 
 from ..engines.graphs import Graph
-from ..plans.joint import is_single_symbol, symbols_of, traced_size
+from ..plans.joint import has_storage, is_single_symbol, symbols_of, traced_size
 from .root_inputs import BATCH, NUMBER
 
 Names = Mapping[sympy.Symbol, sympy.Expr]
@@ -82,7 +81,7 @@ def _sizes_of_inputs(graph: Graph) -> Iterator[_Sizes]:
     """Give for each input of a graph the sizes that are symbols, each with its place; those of tensors first."""
     # A number that is passed by itself has no dimensions: it is named by the tensors that have its size, if any.
     given = [node.meta.get("val") for node in graph.joint.nodes.values() if node.op == "placeholder"]
-    tensors = (tuple(symbols_of(one)) for one in given if isinstance(one, torch.Tensor))
+    tensors = (tuple(symbols_of(one)) for one in given if has_storage(one))
     numbers = (((NUMBER, one),) for one in given if is_single_symbol(one))
     yield from (*tensors, *numbers)
 

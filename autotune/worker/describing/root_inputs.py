@@ -25,7 +25,7 @@ _MOST_DEPTH = 4
 class RootCall:
     """A call of a root in training, for so many ``samples``; ``dimension`` of its tensors is that of the batch.
 
-    ``begins_batch`` is False where the script calls its models again for a batch that a DataLoader has handed out.
+    ``batch_number`` counts the batches that DataLoaders have handed out to calls; None where none feeds them.
     """
 
     root: nn.Module
@@ -33,7 +33,7 @@ class RootCall:
     keywords: Mapping[str, Any]
     dimension: int
     samples: int
-    begins_batch: bool = True
+    batch_number: int | None = None
 
 
 # The root, and the name of the argument that the tensor is or lies in.

@@ -65,6 +65,7 @@ class LoaderHooks:
         self._sites = set(self.control.sites)
         self._draws = 0
         self.loaders: list[_Loader] = []
+        self._own_sizes: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
         self._by_loader: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
         self._open: dict[int, _Draws] = {}
         self._rests = False
@@ -169,7 +170,8 @@ class LoaderHooks:
         size: int | None = batch_size
         reason = ""
         if batch_sampler is not None:
-            own = getattr(batch_sampler, "batch_size", None)
+            # An earlier loader may have resized it.
+            own = self._own_sizes.get(batch_sampler, getattr(batch_sampler, "batch_size", None))
             size = own if isinstance(own, int) else None
             reason = "" if isinstance(own, int) else f"its {type(batch_sampler).__name__} has no batch_size"
         elif batch_size is None:
@@ -181,6 +183,7 @@ class LoaderHooks:
         if self.batch_size is not None and chosen and not reason:
             size = self._resized(size)
             if batch_sampler is not None:
+                self._own_sizes[batch_sampler] = own
                 batch_sampler.batch_size = size
             else:
                 batch_size = size

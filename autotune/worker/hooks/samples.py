@@ -24,14 +24,14 @@ class SampleCounter:
 
     Attributes:
         call_samples: of the latest call.
-        call_begins_batch: whether the latest call is the first for its batch.
+        batch_number: of the batches that DataLoaders have handed out to calls; None while none has fed one.
     """
 
     def __init__(self, loaders: LoaderHooks, known_batch_size: int | None) -> None:
         self._loaders = loaders
         self._known = known_batch_size
         self.call_samples = 0
-        self.call_begins_batch = True
+        self.batch_number: int | None = None
         # By weak reference and version: addresses are reused, and a strong reference would change the peak.
         self._seen: list[list[tuple[weakref.ref[torch.Tensor], int]]] = []
         self._before_backward = Window()
@@ -45,13 +45,11 @@ class SampleCounter:
         size, dimension, guessed = self._batch_of(tensors, drawn)
         window = self._before_backward
         window.calls += 1
-        if self._known and drawn and size != drawn and not self._loaders.are_resized:
-            # In any tensor: the indices of a sparse feature have another number of rows.
-            is_named = size == self._known or any(_outer_sizes(tensor)[0] == self._known for tensor in tensors)
-            drawn = self._known if is_named else drawn
+        if self._known and self._has_whole_batches(drawn, size, tensors):
+            drawn = self._known
         self.call_samples = drawn or size
-        self.call_begins_batch = bool(drawn) or not self._loaders_feed
         if drawn:
+            self.batch_number = (self.batch_number or 0) + 1
             self._loaders_feed = True
             window.samples += drawn
             window.batch_size = drawn
@@ -81,6 +79,14 @@ class SampleCounter:
             window.samples = self._loaders.take_drawn()
             window.batch_size = window.samples or None
         return window
+
+    def _has_whole_batches(self, drawn: int, size: int, tensors: list[torch.Tensor]) -> bool:
+        """Tell whether what a loader counts are batches of the size that the user named."""
+        known = self._known
+        if not known or not drawn or size == drawn or known <= drawn or known % drawn or self._loaders.are_resized:
+            return False
+        # In any tensor: the indices of a sparse feature have another number of rows.
+        return size == known or any(_outer_sizes(tensor)[0] == known for tensor in tensors)
 
     def _batch_of(self, tensors: list[torch.Tensor], drawn: int) -> tuple[int, int | None, bool]:
         """Return the batch size, its dimension, and whether that is a guess."""

@@ -34,6 +34,7 @@ class DiscoverMode(MeasureMode):
         self._description: Description | None = None
         self._so_far: Facts | None = None
         self._may_take_s = 0.0
+        self._has_written_plans = False
         self._is_written = False
 
     def ready(self) -> None:
@@ -75,8 +76,9 @@ class DiscoverMode(MeasureMode):
             self._process.end()
         else:
             assert self._so_far is not None
-            if self._description.knows_plans and not self._so_far.clusters:
+            if self._description.knows_plans and not self._has_written_plans:
                 # They stay, if there is no time for the rest.
+                self._has_written_plans = True
                 self._so_far = self._description.facts_so_far()
                 self._write_so_far()
 
