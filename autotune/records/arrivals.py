@@ -31,7 +31,7 @@ class Arrived:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """What batches of a size bring to the models."""
+    """Hold what batches of a size bring to the models."""
 
     batch_size: int
     arrived: tuple[Arrived, ...]

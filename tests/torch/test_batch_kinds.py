@@ -277,13 +277,6 @@ def test_where_the_user_names_the_number_the_rows_of_that_number_are_the_samples
     assert isinstance(other, Fallback), other
 
 
-def test_parts_of_a_batch_that_the_user_names_are_no_batches(tmp_path: Path) -> None:
-    """Guards scripts that cut a loader's batch into micro-batches of the named size: they train on all of it."""
-    kind = Kind("parts", lambda _: [_loader(4 * OWN)], parts=4)
-    found = outcome_at(tmp_path / "parts", kind, OWN, BatchControl("arguments"))
-    assert isinstance(found, Fallback), "the loader's batches are not of that size"
-
-
 def test_a_batch_that_may_go_on_and_calls_without_a_loader_are_not_counted() -> None:
     """Guards windows of long batches, of which a trial may see a part, and agents that act between two batches."""
     data, root = ArrivingData(), Anything()

@@ -87,6 +87,17 @@ def test_what_is_known_of_a_script_is_told_while_its_description_goes_on(tmp_pat
     assert all(row.recompute_time_s > 0 for row in known.clusters)
 
 
+def test_a_script_without_anything_to_recompute_is_described_to_the_end(tmp_path: Path) -> None:
+    """Guards its predicted memory: telling what is known must not take the calibration's place."""
+    process = TrainingProcess(tmp_path, mode="discover")
+    process.run(lambda: train(steps=60))
+    (described,) = process.described()
+    assert described.facts.clusters == ()
+    assert described.facts.calibration is not None
+    assert described.facts.calibration.reason == ""
+    assert described.facts.graphs
+
+
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # Inductor's import
 @pytest.mark.parametrize("kernel_search", [True, False])
 def test_a_baseline_whose_kernels_were_not_searched_says_so(

@@ -17,6 +17,8 @@ from autotune.worker.hooks.samples import SampleCounter, tensors_of
 class Loaders:
     """Hands out what a test says that the loaders have drawn."""
 
+    are_resized = False
+
     def __init__(self) -> None:
         self.drawn: list[int] = []
         self.left = 0
@@ -51,6 +53,21 @@ def test_a_step_takes_what_the_loaders_drew_for_its_calls() -> None:
     samples.training_call((torch.zeros(99, 3),), {})
     samples.backward_done()
     assert samples.close() == Window(samples=2, calls=1, backwards=1, batch_size=2)
+
+
+def test_micro_batches_of_the_named_size_take_all_that_the_loader_drew() -> None:
+    samples = counter(64, known=16)
+    for _ in range(4):
+        samples.training_call((torch.zeros(16, 3),), {})
+        samples.backward_done()
+    assert samples.close() == Window(samples=64, calls=4, backwards=4, batch_size=64)
+
+
+def test_a_short_last_batch_beside_a_matrix_of_as_many_rows_as_were_named_is_short() -> None:
+    samples = counter(17, known=64)
+    samples.training_call((torch.zeros(64, 3), torch.zeros(17, 3)), {})
+    samples.backward_done()
+    assert samples.close() == Window(samples=17, calls=1, backwards=1, batch_size=17)
 
 
 def test_a_call_whose_backward_has_not_come_belongs_to_the_step_of_its_backward() -> None:

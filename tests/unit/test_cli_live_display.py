@@ -210,6 +210,14 @@ def test_the_moving_line_says_how_long_discovery_takes_and_when_it_stops(display
     assert ", stopping: " in display.line()
 
 
+def test_the_moving_line_says_how_long_a_description_may_take_and_forgets_that_with_the_run(display):
+    display.discovering()
+    display.event(None, Event("describing", 0, 9, "optimizer", None, 8.0, may_take_s=90.0))
+    assert display.line().endswith(" of at most 1m30s")
+    display.event(None, Event("ended", 0, 9, "optimizer", None, 60.0))
+    assert "at most" not in display.line()
+
+
 def test_a_baseline_that_failed_has_no_figures_to_print(display):
     display.discovered(study_record().facts, OutOfMemory("out of memory"), LIMIT_BYTES)
     assert "Baseline" not in display.written()

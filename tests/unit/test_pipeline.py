@@ -556,6 +556,17 @@ def test_what_there_was_no_time_to_describe_is_described_by_a_later_session(tmp_
     assert all(run.request.mode != "discover" for run in third.launcher.runs)
 
 
+def test_plans_that_a_cut_off_description_has_found_are_not_looked_for_again(tmp_path):
+    first = Session(tmp_path)
+    first.launcher._facts = dataclasses.replace(first.facts, graphs=(), undescribed=TimedOut("too long"))
+    record = first.tune()
+    assert any(trial.configuration.plans for trial in record.trials)
+
+    second = first.again()
+    second.tune()
+    assert all(run.request.mode != "discover" for run in second.launcher.runs)
+
+
 def test_a_search_with_nothing_to_try_is_not_stopped_for_time(tmp_path):
     session = Session(
         tmp_path,

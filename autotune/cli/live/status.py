@@ -29,8 +29,8 @@ class Activity:
 
     ``figure`` is the samples/s, or the memory, of the best so far. ``doing`` holds the work of each device, None for
     the one that the script takes. ``doing_since_s`` is None unless the script is being started or described;
-    ``may_take_s`` is what a description may take. The
-    forecast is the search's own, of its latest end. ``repetitions_done`` and ``most_repetitions`` count runs.
+    ``may_take_s`` is what a description may take. The forecast is the search's own, of its latest end.
+    ``repetitions_done`` and ``most_repetitions`` count runs.
     """
 
     ends_at_s: float

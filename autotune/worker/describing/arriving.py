@@ -61,7 +61,7 @@ class ArrivingData:
             try:
                 self._add(argument, value, 0)
             except Exception:
-                # It holds too much, or what cannot be counted, as a nested tensor of some layouts.
+                # It holds too much, or what cannot be counted. A script's objects may raise anything when looked at.
                 self._left_out.add(argument)
 
     def arrived(self) -> tuple[Arrived, ...]:

@@ -45,8 +45,7 @@ class SampleCounter:
         size, dimension, guessed = self._batch_of(tensors, drawn)
         window = self._before_backward
         window.calls += 1
-        if self._known and self._has_whole_batches(drawn, size, tensors):
-            drawn = self._known
+        drawn = self._samples_drawn(drawn, size, tensors)
         self.call_samples = drawn or size
         if drawn:
             self.batch_number = (self.batch_number or 0) + 1
@@ -80,13 +79,14 @@ class SampleCounter:
             window.batch_size = window.samples or None
         return window
 
-    def _has_whole_batches(self, drawn: int, size: int, tensors: list[torch.Tensor]) -> bool:
-        """Tell whether what a loader counts are batches of the size that the user named."""
+    def _samples_drawn(self, drawn: int, size: int, tensors: list[torch.Tensor]) -> int:
+        """Return the samples of what a loader has drawn: its items may be batches of the size that the user named."""
         known = self._known
-        if not known or not drawn or size == drawn or known <= drawn or known % drawn or self._loaders.are_resized:
-            return False
+        if not known or not drawn or size == drawn or known % drawn or self._loaders.are_resized:
+            return drawn
         # In any tensor: the indices of a sparse feature have another number of rows.
-        return size == known or any(_outer_sizes(tensor)[0] == known for tensor in tensors)
+        has_rows = size == known or any(_outer_sizes(tensor)[0] == known for tensor in tensors)
+        return known if has_rows else drawn
 
     def _batch_of(self, tensors: list[torch.Tensor], drawn: int) -> tuple[int, int | None, bool]:
         """Return the batch size, its dimension, and whether that is a guess."""

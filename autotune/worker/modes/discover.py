@@ -32,7 +32,6 @@ class DiscoverMode(MeasureMode):
         self._inputs = RootInputs()
         self._attention: set[Attention] = set()
         self._description: Description | None = None
-        self._so_far: Facts | None = None
         self._may_take_s = 0.0
         self._has_written_plans = False
         self._is_written = False
@@ -74,13 +73,10 @@ class DiscoverMode(MeasureMode):
         elif self._description.step_done():
             self._write(self._description.facts())
             self._process.end()
-        else:
-            assert self._so_far is not None
-            if self._description.knows_plans and not self._has_written_plans:
-                # They stay, if there is no time for the rest.
-                self._has_written_plans = True
-                self._so_far = self._description.facts_so_far()
-                self._write_so_far()
+        elif self._description.knows_plans and not self._has_written_plans:
+            # They stay, if there is no time for the rest.
+            self._has_written_plans = True
+            self._write(self._description.facts_so_far(), may_take_s=self._may_take_s)
 
     def trial_done(self) -> None:
         """Go on to the description."""
@@ -111,14 +107,14 @@ class DiscoverMode(MeasureMode):
         assert engine is not None
         self._description = description_of(process, self._script, engine, baseline, self._inputs)
         # Whatever becomes of the description, the controller has these.
-        self._so_far = self._description.facts_so_far()
+        so_far = self._description.facts_so_far()
         self._may_take_s = may_take_s(
             num_modules=sum(1 for root in self._script.roots.modules() for _ in root.modules()),
             step_s=0.0 if baseline.measurement is None else fmean(baseline.measurement.step_times_s),
             left_s=None if ends_at is None else ends_at - time.monotonic(),
-            searches=[*self._searched(self._so_far)],
+            searches=[*self._searched(so_far)],
         )
-        self._write_so_far()
+        self._write(so_far, may_take_s=self._may_take_s)
         for text in engine.describe():
             process.note(text)
         engine.use(Configuration(engine=engine.name))
@@ -127,10 +123,6 @@ class DiscoverMode(MeasureMode):
         for one in self._process.request.searches:
             if one != "batch_sizes" or facts.batch_control.can_set:
                 yield one
-
-    def _write_so_far(self) -> None:
-        assert self._so_far is not None
-        self._write(self._so_far, may_take_s=self._may_take_s)
 
     def _write(self, facts: Facts, *, may_take_s: float | None = None) -> None:
         self._is_written = may_take_s is None
