@@ -117,8 +117,11 @@ def _seen_so_far(report: Report, winner: ReportedSetting) -> str:
 def _bought(report: Report, winner: ReportedSetting) -> str:
     compared = _compared(report, winner)
     within = "" if winner.peak_bytes is None else f" at a peak of {format_bytes(winner.peak_bytes)}"
-    if compared is None or (report.verdict is not None and report.verdict.answer == "baseline_does_not_fit"):
+    if compared is None:
         return f"{format_speed(winner.samples_per_s)}{within}"
+    if report.verdict is not None and report.verdict.answer == "baseline_does_not_fit":
+        beside = f", {compared.speedup:.2f}x your {report.target}'s speed" if compared.repetitions else ""
+        return f"{format_speed(winner.samples_per_s)}{within}{beside}"
     if report.settings.objective.goal == "memory":
         return f"{compared.peak_ratio:.2f}x the memory at {compared.speedup:.2f}x the samples per second"
     return f"{compared.speedup:.2f}x the samples per second{within}"

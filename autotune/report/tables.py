@@ -226,6 +226,8 @@ def finalist_table(report: Report) -> Table:
     is_memory, own = report.settings.objective.goal == "memory", report.baseline
     ratios = ("Memory", "Range", "Speed", "Range") if is_memory else ("Speed-up", "Range")
     columns = ("Finalist", *figure_cells(None), *ratios, "Repetitions", "Shown")
+    # Where the script does not fit, no finalist has to be better.
+    decides = report.verdict is not None and report.verdict.answer != "baseline_does_not_fit"
     rows = []
     for one in report.finalists:
         speed = (f"{one.speedup:.3f}x" if one.repetitions else "", _range(one.speedup_low, one.speedup_high))
@@ -236,7 +238,13 @@ def finalist_table(report: Report) -> Table:
             told = (memory, _range(one.peak_ratio_low, one.peak_ratio_high), *speed)
             shown = ", ".join(filter(None, [_shown(one.found, "smaller"), _shown(one.found_fast, "fast enough")]))
         rows.append(
-            (cut_names(one.text), *figure_cells(one.figures).values(), *told, str(one.repetitions or ""), shown)
+            (
+                cut_names(one.text),
+                *figure_cells(one.figures).values(),
+                *told,
+                str(one.repetitions or ""),
+                shown if decides else "",
+            )
         )
     if rows and own is not None:
         rows.insert(0, (f"your {report.target}", *figure_cells(own).values(), *("" for _ in ratios), "", ""))

@@ -24,7 +24,7 @@ from ..verdict.finalists import baseline_is_finite
 from ..verdict.repetitions import holds, is_beaten, next_repetition
 from ..verdict.search_end import EVEN_CHANCE, SearchEnd
 from ..verdict.sentences import NONE_EQUIVALENT, not_equivalent
-from .context import Context, proof_request
+from .context import Context, memory_of, proof_request
 from .proving import prove
 
 
@@ -138,8 +138,7 @@ class Confirmation:
             )
             if not going:
                 return True
-            # Where there is no baseline to hold them against, they are held against each other.
-            entrants = self._entrants(record, going if self._context.baseline_fits else candidates)
+            entrants = self._entrants(record, going, candidates)
             if not entrants:
                 return True
             confirmation = self._context.study.begin_confirmation()
@@ -166,6 +165,7 @@ class Confirmation:
     def _candidates(self, record: StudyRecord) -> tuple[Configuration, ...]:
         """Return the settings to measure again, the best first; with time for one confirmation, those likely to fit."""
         believed = self._search_end.believed
+        record = self._context.confirmable(record, believed)
         candidates = self._context.candidates(record, believed)
         confirmation_s = self._context.confirming_s(record, candidates[:1]) if candidates else 0.0
         if not self._context.budget.holds(confirmation_s) or self._context.budget.holds(2 * confirmation_s):
@@ -189,14 +189,20 @@ class Confirmation:
         before = candidates[: candidates.index(candidate)]
         return any(is_beaten(record.repeats, candidate, other, self._context.aim) for other in before)
 
-    def _entrants(self, record: StudyRecord, candidates: tuple[Configuration, ...]) -> tuple[Configuration, ...]:
-        """Return the baseline, if it fits, and the candidates for whose repetitions and proof there is time."""
-        own = (self._context.facts.baseline,) if self._context.baseline_fits else ()
-        for chosen in (candidates, candidates[:1]):
+    def _entrants(
+        self, record: StudyRecord, going: tuple[Configuration, ...], candidates: tuple[Configuration, ...]
+    ) -> tuple[Configuration, ...]:
+        """Return whom to measure next for the candidates still ``going``; nobody where time is too short."""
+        choices = [going, going[:1]]
+        if not self._context.baseline_fits:
+            # With no baseline to hold them against, candidates are held against each other, or the best is alone.
+            choices = [candidates, candidates[:1]] if going[0] == candidates[0] else [candidates]
+        for chosen in choices:
             needed_s = self._context.confirming_s(record, chosen)
             if self._context.budget.holds(needed_s):
-                return (*own, *chosen)
-        if not self._context.interruption.finish.is_set():
+                return self._context.entrants(record, chosen)
+        is_confirmed = any(self._context.is_told(record, one) for one in candidates)
+        if not is_confirmed and not self._context.interruption.finish.is_set():
             self._context.watcher.no_time(needed_s)
         return ()
 
@@ -221,6 +227,7 @@ class Confirmation:
                 context.aim,
                 most_repetitions=context.most_repetitions,
                 baseline_is_finite=finite,
+                baseline_fits=context.baseline_fits,
                 seed=f"{record.spec.seed}, study {record.name}, confirmation {confirmation}",
             )
             if not order or (number >= context.repetitions and not self._has_time(order)):
@@ -249,13 +256,15 @@ class Confirmation:
         """Measure an entrant: in a fresh process first, and in later repetitions in one of a fork server of their own.
 
         Processes of one server share the layout of addresses and the seed of hashes. Each repetition draws both anew.
+        A baseline that passes the limit is measured without it, for its figures beside the others'.
         """
         context = self._context
+        is_over = not context.baseline_fits and configuration.key == context.facts.baseline.key
         request = trial_request(
             context.study.spec,
             context.facts,
             (configuration,),
-            context.limit_bytes,
+            memory_of(context.facts.environment) if is_over else context.limit_bytes,
             measuring=context.measuring,
             may_fork=number > 0,
             server=f"repetition {number + 1} of confirmation {confirmation}",
@@ -294,8 +303,8 @@ class Confirmation:
         """Return the time budget that a later session needs to confirm and prove the best; None if that is done."""
         if verdict.winner is None or self._context.interruption.finish.is_set():
             return None
-        record = self._record()
-        best = self._context.left_to_confirm(record, self._search_end.believed)
+        record, is_told = self._record(), self._context.is_told(self._record(), verdict.winner)
+        best = None if is_told else self._context.left_to_confirm(record, self._search_end.believed)
         if best is None and verdict.winner.key != self._context.facts.baseline.key:
             best = verdict.winner
         seconds = 0.0 if best is None else self._context.confirming_s(record, (best,))

@@ -135,6 +135,23 @@ class Context:
         repeats, most = record.repeats, self.most_repetitions
         return to_confirm(record.trials, self.facts, self.aim, repeats, most_repetitions=most, believed=believed)
 
+    def confirmable(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> StudyRecord:
+        """Return the record without trials that there is no time to confirm, where the best is one of them.
+
+        Where there is no time to confirm any, the whole record is returned.
+        """
+        best = self.left_to_confirm(record, believed)
+        if best is None or self._can_confirm(record, best):
+            return record
+        own_key = self.facts.baseline.key
+        others = [one for one in record.trials if one.measured and one.configuration.key != own_key]
+        too_long = {one.number for one in others if not self._can_confirm(record, one.configuration)}
+        rest = replace(record, trials=tuple(one for one in record.trials if one.number not in too_long))
+        return record if self.left_to_confirm(rest, believed) is None else rest
+
+    def _can_confirm(self, record: StudyRecord, candidate: Configuration) -> bool:
+        return self.budget.holds(self.confirming_s(record, (candidate,)))
+
     def left_to_confirm(self, record: StudyRecord, believed: Believed = NOTHING_BELIEVED) -> Configuration | None:
         """Return the setting to measure again, or else to prove, before there is an answer; None with nothing left."""
         candidates = self.candidates(record, believed)
@@ -152,18 +169,32 @@ class Context:
 
         A confirmation is begun anew, so one that should tell more than the latest needs more repetitions.
         """
-        costs, first = self.budget.costs, candidates[0]
-        proof_s = 0.0 if self._is_proven(first) else costs.proof_s(first)
-        left = [one for one in candidates if not self.is_told(record, one)]
-        if not left:
-            return proof_s
-        keys = {one.key for one in left}
+        if all(self.is_told(record, one) for one in candidates):
+            return self._proving_s(candidates[0])
+        entrants = self.entrants(record, candidates)
+        return self._repeating_s(record, entrants, candidates) + self._proving_s(candidates[0])
+
+    def entrants(self, record: StudyRecord, candidates: Sequence[Configuration]) -> tuple[Configuration, ...]:
+        """Return whom a confirmation of candidates measures: them, and the baseline beside them.
+
+        A baseline that does not fit is left out where there is no time for it.
+        """
+        beside = (self.facts.baseline, *candidates)
+        if self.baseline_fits:
+            return beside
+        seconds = self._repeating_s(record, beside, candidates) + self._proving_s(candidates[0])
+        return beside if self.budget.holds(seconds) else tuple(candidates)
+
+    def _repeating_s(
+        self, record: StudyRecord, entrants: Sequence[Configuration], candidates: Sequence[Configuration]
+    ) -> float:
+        keys = {one.key for one in candidates if not self.is_told(record, one)}
         begun = [one.repetitions + _MORE_REPETITIONS for one in self.compared(record) if one.configuration.key in keys]
-        # One entrant at least, beside the baseline where that may be the answer.
-        own = (self.facts.baseline,) if self.baseline_fits else ()
         repetitions = min(self.most_repetitions, max([self.repetitions, *begun]))
-        entrants = (*own, *candidates)
-        return costs.confirmation_s(entrants, repetitions, forked=self.forked(entrants)) + proof_s
+        return self.budget.costs.confirmation_s(entrants, repetitions, forked=self.forked(entrants))
+
+    def _proving_s(self, candidate: Configuration) -> float:
+        return 0.0 if self._is_proven(candidate) else self.budget.costs.proof_s(candidate)
 
     def forked(self, entrants: Sequence[Configuration]) -> tuple[Configuration, ...]:
         """Return those of the entrants of a confirmation that are forked in its repetitions after the first."""

@@ -179,7 +179,8 @@ class Trials:
 
     def _confirmation_s(self) -> float:
         """Return the seconds that confirmations and proof take if the search ends now; 0.0 with nothing to confirm."""
-        record, context = self._context.snapshot.record, self._context
+        context = self._context
+        record = context.confirmable(context.snapshot.record)
         best = context.left_to_confirm(record)
         return 0.0 if best is None else context.confirming_s(record, (best,))
 

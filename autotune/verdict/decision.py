@@ -102,7 +102,7 @@ def decide(
             sentences.unsearched(record),
         ]
     if winner is not None:
-        remarks.append(_left_out(record, facts, winner, aim, believed))
+        remarks.append(_better_trial(record, facts, answer, aim, believed))
     remarks.append(allocator_offer(record, aim))
     if not baseline_is_finite(tried, facts):
         remarks.append(sentences.NOT_FINITE)
@@ -142,12 +142,21 @@ def allowed(record: StudyRecord, may_win: Callable[[Configuration], bool]) -> St
     )
 
 
-def _left_out(record: StudyRecord, facts: Facts, winner: Configuration, aim: Aim, believed: Believed) -> Remark | None:
-    """Name the best trial where it may not fit again, and was therefore not measured again; else None."""
-    best = next(iter(feasible_trials(record.trials, facts, aim, record.repeats)), None)
-    if best is None or best.configuration.key == winner.key:
+def _better_trial(record: StudyRecord, facts: Facts, answer: _Answer, aim: Aim, believed: Believed) -> Remark | None:
+    """Name the best trial where it was not measured again, as it may not fit again or time was short; else None."""
+    best, winner = next(iter(feasible_trials(record.trials, facts, aim, record.repeats)), None), answer.winner
+    if best is None or winner is None or best.configuration.key == winner.key:
         return None
-    return sentences.left_out(best, aim) if is_unsure(best.configuration, believed, record.repeats) else None
+    if is_unsure(best.configuration, believed, record.repeats):
+        return sentences.left_out(best, aim)
+    is_waiting = best.configuration in finalists(record.trials, facts, aim, record.repeats, believed=believed)
+    repeats, figures = record.repeats, figures_of(record, winner)
+    if answer.kind not in ("winner", "baseline_does_not_fit") or not repetitions_of(repeats, winner) or not is_waiting:
+        return None
+    if best.measured is None or figures is None or repetitions_of(repeats, best.configuration):
+        return None
+    is_better = aim.merit_of(best.measured) > aim.merit(figures.samples_per_s, figures.peaks.fit_bytes)
+    return sentences.not_confirmed(best, aim) if is_better else None
 
 
 def nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
@@ -175,8 +184,10 @@ def _without_baseline(
             aim.merit(found[one.key].samples_per_s, found[one.key].peaks.fit_bytes),
         ),
     )
-    reason = sentences.fits_instead(record, best, fastest_per_s, aim)
-    return _Answer("baseline_does_not_fit", best, reason, sentences.does_not_fit(own, aim))
+    compared = compare(record.repeats, facts.baseline, aim, record.spec.finalist_repetitions)
+    beside = next((one for one in compared if one.configuration.key == best.key and one.repetitions), None)
+    reason = sentences.fits_instead(record, best, fastest_per_s, aim, beside)
+    return _Answer("baseline_does_not_fit", best, reason, sentences.does_not_fit(own, aim, beside))
 
 
 def _against_baseline(

@@ -65,13 +65,14 @@ def next_repetition(
     *,
     most_repetitions: int,
     baseline_is_finite: bool,
+    baseline_fits: bool = True,
     seed: str,
 ) -> tuple[Configuration, ...]:
     """List in order what is measured in the next repetition of a confirmation; nothing once that is over.
 
     It is over with the last repetition, with a win, once nobody is left that may win, and once the baseline has failed
-    too often. Without the baseline as an entrant, a setting is out that another has beaten in its repetitions and its
-    trial. ``repeats`` are whole repetitions of this confirmation, ``entrants`` the best first.
+    too often. Unless the baseline fits, nothing is held against it: a setting is out that another has beaten in its
+    repetitions and its trial. ``repeats`` are whole repetitions of this confirmation, ``entrants`` the best first.
     """
     number = 1 + max((one.repetition for one in repeats), default=-1)
     own = [one for one in entrants if one.key == baseline.key]
@@ -80,7 +81,12 @@ def next_repetition(
         latest = {one.configuration.key for one in repeats if one.repetition == number - 1}
         able = [one for one in left if holds(repeats, one, aim, baseline_is_finite=baseline_is_finite)]
         going = [one for one in able if one.key in latest]
-        left = _open_beside(repeats, going, baseline, aim, most_repetitions) if own else _unbeaten(repeats, going, aim)
+        is_beside = bool(own) and baseline_fits
+        left = (
+            _open_beside(repeats, going, baseline, aim, most_repetitions)
+            if is_beside
+            else _unbeaten(repeats, going, aim)
+        )
     failures = sum(one.configuration.key == baseline.key and not one.outcome.measurement for one in repeats)
     if not left or number >= most_repetitions or failures >= _MOST_BASELINE_FAILURES:
         return ()

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..records.configuration import Configuration
 from ..records.facts import ClusterFacts, Facts
-from ..records.figures import Figures, format_peak
+from ..records.figures import Figures, format_measured, format_peak
 from ..records.measurement import Measurement
 from ..records.outcome import OutOfMemory
 from ..records.proof import Proof
@@ -195,6 +195,18 @@ def left_out(best: Trial, aim: Aim) -> Remark:
     return Remark("may_not_fit_again", text)
 
 
+def not_confirmed(best: Trial, aim: Aim) -> Remark:
+    """Say that a trial was better than the answer, and that no time was left to measure its setting again."""
+    assert best.measured
+    better = "smaller" if aim.seeks_memory else "faster"
+    name = sentence(_name(best.configuration, aim))
+    text = (
+        f"{name} was {better} in its only trial ({format_measured(best.measured)}). "
+        "No time was left to confirm it: resume the study with a larger --time-budget."
+    )
+    return Remark("better_unconfirmed", text)
+
+
 def throttled(record: StudyRecord) -> Remark | None:
     """Say that the GPU was too hot or short of power in some of the measurements; None where it was not."""
     rests_on, are_repetitions = _rests_on(record)
@@ -287,13 +299,14 @@ def nothing_fits(record: StudyRecord, aim: Aim) -> Remark:
     return Remark("nothing_fits", text)
 
 
-def does_not_fit(own: Trial | None, aim: Aim) -> Remark:
-    """Say that the baseline does not fit, and by what."""
+def does_not_fit(own: Trial | None, aim: Aim, beside: Comparison | None) -> Remark:
+    """Say that the baseline does not fit, and by what; ``beside`` compares it with the answer."""
     limit, peak = aim.limit_text(), None if own is None else own.peak_bytes
     if own is not None and peak is not None and peak > aim.limit_bytes:
         trouble = f"needs {format_bytes(peak)}, more than {limit}"
-        if peak <= aim.run_limit_bytes:
-            trouble = f"gives {format_speed(own.samples_per_s)} and {trouble}"
+        if beside is not None or peak <= aim.run_limit_bytes:
+            rate = own.samples_per_s if beside is None else _both_figures(beside)[1].samples_per_s
+            trouble = f"gives {format_speed(rate)} and {trouble}"
     elif own is not None and isinstance(own.outcome, OutOfMemory):
         trouble = f"runs out of memory within {format_bytes(aim.run_limit_bytes)}"
     elif own is not None and own.measured:
@@ -303,8 +316,10 @@ def does_not_fit(own: Trial | None, aim: Aim) -> Remark:
     return Remark("baseline_does_not_fit", f"Your baseline {trouble}.")
 
 
-def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float, aim: Aim) -> Remark:
-    """Say what fits where the baseline does not."""
+def fits_instead(
+    record: StudyRecord, best: Configuration, fastest_per_s: float, aim: Aim, beside: Comparison | None
+) -> Remark:
+    """Say what fits where the baseline does not; ``beside`` compares the two, where both were measured in turns."""
     figures = figures_of(record, best)
     assert figures is not None, "it is feasible, so it was measured"
     rate, needs = format_speed(figures.samples_per_s), format_bytes(figures.peaks.fit_bytes or 0)
@@ -313,6 +328,8 @@ def fits_instead(record: StudyRecord, best: Configuration, fastest_per_s: float,
     if aim.seeks_memory:
         slower = f"no more than {format_share(1 - aim.slowest)} below the fastest found"
         found += f", the least memory at {slower} ({format_speed(fastest_per_s)})"
+    if beside is not None:
+        found += f", {beside.speedup:.2f}x the speed of your baseline"
     return Remark("fits_instead", sentence(f"{found}{once}."))
 
 

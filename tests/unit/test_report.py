@@ -575,12 +575,15 @@ def test_a_trial_whose_loss_is_no_number_leads_nothing():
     assert "so it cannot win" in trial_table(made).rows[fastest.number][-1]
 
 
-def test_where_the_script_does_not_fit_the_first_line_compares_with_nothing():
+def test_where_the_script_does_not_fit_the_first_line_has_the_speed_beside_it_and_no_gain():
     record = study_record()
     verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit")
     said = headline(build_report(dataclasses.replace(record, verdict=verdict)))
-    assert "at a time: 187.2 samples/s at a peak of 22.1 GiB. Checked: recompute" in said
+    assert "at a time: 187.2 samples/s at a peak of 22.1 GiB, 1.18x your script's speed. Checked: recompute" in said
     assert said.endswith("no bit of the gradients. Your script as it is does not fit.")
+    alone = dataclasses.replace(verdict, comparisons=())
+    said = headline(build_report(dataclasses.replace(record, verdict=alone)))
+    assert "at a time: 187.2 samples/s at a peak of 22.1 GiB. Checked: recompute" in said
 
 
 def test_what_is_not_confirmed_says_first_that_the_script_does_not_fit():

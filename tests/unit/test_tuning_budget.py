@@ -400,3 +400,26 @@ def test_before_each_run_of_the_search_it_is_told_how_long_the_search_may_last(t
     two = Session(tmp_path / "two", changes={"devices": (0, 1)})
     two.tune()
     assert two.watcher.forecasts[0] == 30.0
+
+
+def test_a_gain_is_confirmed_though_there_is_no_time_to_confirm_a_better_one(tmp_path, clock):
+    """Guards an answer that nothing confirms: a later, faster trial whose repetitions took too long for the budget."""
+
+    def outcome_of(configuration):
+        size = configuration.batch_size
+        is_slow = size > 2 * session.facts.baseline.batch_size
+        clock.now_s += 30.0 if is_slow else 5.0
+        taken = session.landscape.measure(configuration)
+        # It warms up for long, and is fast then.
+        warmup_s = 25.0 if is_slow else 1.0
+        return Measured(dataclasses.replace(taken.measurement, warmup_s=warmup_s))
+
+    changes = {"time_budget_s": 110.0, "batch_sizes": (16, 128), "engine": "eager"}
+    session = Session(tmp_path, outcome_of=outcome_of, changes=changes)
+    verdict = session.tune().verdict
+    slow = [trial.configuration for trial in session.study.record().trials if trial.configuration.batch_size > 32]
+    assert slow, "nothing slow was tried: the test shows nothing"
+    assert verdict.kind_of_answer == "winner"
+    assert verdict.winner.batch_size <= 32
+    assert verdict.needed_s is None
+    assert "better_unconfirmed" in [one.code for one in verdict.remarks]

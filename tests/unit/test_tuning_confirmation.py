@@ -9,6 +9,7 @@ import pytest
 
 from autotune.records.outcome import Died, Measured, OutOfMemory, ScriptError
 from autotune.records.study import Objective, StudySpec
+from autotune.records.units import format_speed
 from autotune.records.words import setting_words
 from autotune.search.search import Search
 from autotune.store.claims import Owner
@@ -365,7 +366,56 @@ def test_a_baseline_over_the_limit_is_no_finalist(tmp_path):
     session = Session(tmp_path, landscape=landscape, changes={"memory_limit_bytes": limit})
     record = session.tune()
     assert record.verdict.kind_of_answer == "baseline_does_not_fit"
-    assert session.facts.baseline.key not in {repeat.configuration.key for repeat in record.repeats}
+    assert session.facts.baseline.key != record.verdict.winner.key
+
+
+def test_a_baseline_over_the_limit_is_measured_beside_the_best_without_the_limit(tmp_path):
+    def outcome_of(configuration):
+        outcome = landscape.measure(configuration)
+        request = session.launcher.runs[-1].request
+        if configuration.key != landscape.baseline.key or request.mode != "measure":
+            return outcome
+        limits.append(request.memory_limit_bytes)
+        return measured(2 * landscape.samples_per_s(configuration), 16, outcome.measurement.peaks.reserved)
+
+    landscape, limits = new_landscape(), []
+    limit = landscape.peak_bytes(landscape.baseline) - MIB
+    session = Session(tmp_path, landscape=landscape, outcome_of=outcome_of, changes={"memory_limit_bytes": limit})
+    record = session.tune()
+    assert limits == [ENVIRONMENT.device_memory_bytes] * 2
+    verdict = record.verdict
+    (compared,) = (one for one in verdict.comparisons if one.configuration.key == verdict.winner.key)
+    assert compared.repetitions == 2
+    assert f"{compared.speedup:.2f}x the speed of your baseline" in verdict.reason.text
+    assert f"gives {format_speed(compared.baseline_figures.samples_per_s)} and needs" in verdict.remarks[0].text
+    assert session.again().tune().repeats == record.repeats
+
+
+def test_repetitions_that_tell_are_not_measured_a_second_time_for_want_of_time(tmp_path, monkeypatch):
+    """Guards a confirmation of the best alone, begun again where there is no time for the one that seems faster now."""
+
+    def outcome_of(configuration):
+        outcome = landscape.measure(configuration)
+        if configuration.key == landscape.baseline.key:
+            return outcome
+        # All are about as fast in their trials, so that the best has a runner-up.
+        rate = 100.0 if of_confirmation(session.launcher.runs[-1].request) else 400.0 + configuration.batch_size
+        return measured(rate, configuration.batch_size, outcome.measurement.peaks.reserved)
+
+    def confirming_s(context, record, candidates):
+        return 60.0 * len(candidates) if not all(context.is_told(record, one) for one in candidates) else 0.0
+
+    monkeypatch.setattr(Context, "confirming_s", confirming_s)
+    monkeypatch.setattr(Budget, "holds", lambda _, seconds: seconds <= (0.0 if session.watcher.repetitions else 60.0))
+    landscape = new_landscape()
+    limit = landscape.peak_bytes(landscape.baseline) - MIB
+    changes = {"memory_limit_bytes": limit, "engine": "eager"}
+    session = Session(tmp_path, landscape=landscape, outcome_of=outcome_of, changes=changes)
+    record = session.tune()
+    assert len([one for one in record.trials if one.samples_per_s > 400.0]) > 1, "nothing seems faster"
+    assert {one.confirmation for one in record.repeats} == {1}
+    assert record.verdict.needed_s is None
+    assert "no time" not in session.watcher.said, "there is an answer"
 
 
 def test_a_baseline_whose_allocator_thrashed_is_no_finalist_though_its_peak_fits(tmp_path):
@@ -380,7 +430,7 @@ def test_a_baseline_whose_allocator_thrashed_is_no_finalist_though_its_peak_fits
     record = session.tune()
     assert record.verdict.kind_of_answer == "baseline_does_not_fit"
     assert record.repeats
-    assert landscape.baseline.key not in {repeat.configuration.key for repeat in record.repeats}
+    assert landscape.baseline.key != record.verdict.winner.key
 
 
 # -- the proof

@@ -892,7 +892,14 @@ def test_a_winner_is_told_with_what_was_left_out_for_it():
         "Recomputing all 12 gelu operators at batch 48 was faster in its trial, at a peak of 800 MiB. It was left out: "
         "peaks differ between processes, and in another process it may pass 900 MiB."
     )
-    assert decided(TRIED, won, Believed()).remarks == ()
+
+
+def test_a_winner_is_told_with_the_better_trial_that_was_not_measured_again():
+    won = repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(LAYERS, 405.0, 404.0, 406.0)
+    (remark,) = decided(TRIED, won, Believed()).remarks
+    assert remark.code == "better_unconfirmed"
+    assert "was faster in its only trial (412.0 samples/s, 800 MiB)" in remark.text
+    assert decided(TRIED, won + repetitions(GELU, 404.0, 405.0, 403.0), Believed()).remarks == ()
 
 
 def test_without_a_baseline_what_should_fit_goes_before_what_may_not():
