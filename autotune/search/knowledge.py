@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -33,6 +34,7 @@ class Knowledge:
     """The study so far: its trials, the ``feasible`` ones that fit, and whether the engine fails on this script.
 
     Candidates that should take longer than ``longest_s``, or compiled ones than ``longest_compiled_s``, are not open.
+    ``model_of`` makes the cost model, or recalls it: fitting it anew takes most of the time between two runs.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class Knowledge:
         longest_s: float = math.inf,
         longest_compiled_s: float = math.inf,
         batches_per_step: float = 1.0,
+        model_of: Callable[[tuple[Observation, ...]], CostModel] | None = None,
     ) -> None:
         self.context, self.space = context, context.space
+        self._model_of = model_of or functools.partial(CostModel, context)
         self._longest_s, self._longest_compiled_s = longest_s, min(longest_s, longest_compiled_s)
         self._batches_per_step = batches_per_step
         self.observations = tuple(observations)
@@ -57,7 +61,7 @@ class Knowledge:
     @cached_property
     def model(self) -> CostModel:
         """Return the cost model that follows."""
-        return CostModel(self.context, self.observations)
+        return self._model_of(self.observations)
 
     @cached_property
     def reference(self) -> Observation | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 import threading
@@ -24,6 +25,7 @@ from ..verdict.search_end import NOTHING_BELIEVED, Believed, SearchEnd, out_of_t
 from . import optuna_trials
 from .candidates import Origin
 from .cost.context import SearchContext
+from .cost.model import CostModel
 from .knowledge import Knowledge, with_repetitions
 from .proposal import plans_first, propose
 from .score import score
@@ -93,6 +95,8 @@ class Search:
         own = [trial.outcome for trial in history if trial.configuration.key == facts.baseline.key]
         self._batches_per_step = _batches_per_step(own[0] if own else None)
         self._context = SearchContext(space, facts, self._aim, least_steps=spec.measuring.least_steps)
+        # What a trial brought is asked for several times before the next one: when it is told, why to stop, what next.
+        self._model_of = functools.lru_cache(maxsize=2)(functools.partial(CostModel, self._context))
         self._repeats: Sequence[Repeat] = ()
         self._lock = threading.RLock()
         # A resumed study must not draw what it drew when it began.
@@ -239,6 +243,7 @@ class Search:
             longest_s=min(longest_s, within_s / _MORE_THAN_LEAST),
             longest_compiled_s=min(longest_s, within_s / _MORE_THAN_LEAST - self._compiling_s),
             batches_per_step=self._batches_per_step,
+            model_of=self._model_of,
         )
 
     def _why_over(self, knowledge: Knowledge, room: int, within_s: float) -> SearchEnd | None:
