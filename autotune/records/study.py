@@ -262,7 +262,9 @@ _None = Literal["not_counted", "baseline_not_measured", "nothing_measured", ""]
 # What else bears on an answer.
 _OfBaseline = Literal["baseline_does_not_fit", "baseline_failed", "loss_not_finite"]
 _OfMachine = Literal["allocator_idle", "gpu_throttled", "machine_busy"]
-_OfOthers = Literal["better_unconfirmed", "kernels_not_searched", "may_not_fit_again", "not_equivalent"]
+_OfOthers = Literal[
+    "better_unconfirmed", "kernels_not_searched", "may_not_fit_again", "not_equivalent", "plans_not_searched"
+]
 RemarkCode = Literal[_ByRepetitions, _ByTrials, _None, _OfBaseline, _OfMachine, _OfOthers]
 
 

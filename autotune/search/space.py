@@ -224,7 +224,14 @@ class Space:
             yield self.configuration(dict(zip(self.parameters, values, strict=True)))
 
 
-def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True, unasked: Sequence[str] = ()) -> Space:
+def build_space(
+    facts: Facts,
+    spec: StudySpec,
+    *,
+    baseline_fits: bool = True,
+    with_plans: bool = True,
+    unasked: Sequence[str] = (),
+) -> Space:
     """Choose what is worth varying: from the plan table the rows that save most, around the script's own batch size.
 
     Args:
@@ -233,10 +240,12 @@ def build_space(facts: Facts, spec: StudySpec, *, baseline_fits: bool = True, un
             sixteenth on for a target, and to twice in search of memory. ``keep_global_batch`` leaves the divisors of
             the script's global batch. ``plans_first`` are in the space, whatever they save.
         baseline_fits: Whether the script as it stands has the memory to be the answer; if not, sizes go down to 1.
+        with_plans: Whether plans may be of use.
         unasked: Choices that trials speak for, though the study was not allowed them.
     """
     given = match_given(facts, spec, switches=spec.engine in SWITCHING_ENGINES)
-    clusters = () if spec.engine in PLAIN_ENGINES else _worthwhile(facts.clusters, given.rows)
+    has_plans = with_plans and spec.engine not in PLAIN_ENGINES
+    clusters = _worthwhile(facts.clusters, given.rows) if has_plans else ()
     own = facts.baseline.batch_size
     # What is set has to be seen in the batches that arrive, or trials could not be trusted to have had it.
     can_vary = facts.batch_control.can_set and facts.batch_size is not None

@@ -23,7 +23,7 @@ from ..records.stack import Stack
 from ..records.study import Comparison, Repeat, Stage, StudyRecord, StudySpec, Trial
 from ..records.study_results import repetitions_of
 from ..store.study import Study
-from ..verdict.aim import Aim
+from ..verdict.aim import Aim, recompute_only_costs
 from ..verdict.finalists import awaited, to_confirm
 from ..verdict.repetitions import compare
 from ..verdict.search_end import NOTHING_BELIEVED, Believed
@@ -113,6 +113,11 @@ class Context:
     def aim(self) -> Aim:
         """Return what the study looks for."""
         return Aim(self.study.spec.objective, self.limit_bytes)
+
+    @property
+    def plans_may_help(self) -> bool:
+        """Return whether a setting with plans may be better than the same without."""
+        return not recompute_only_costs(self.facts, self.study.spec, baseline_fits=self.baseline_fits)
 
     @property
     def measuring(self) -> Measuring:

@@ -80,7 +80,8 @@ def open_search(context: Context, baseline: Outcome, run_directory: str, *, took
 
 def _search(context: Context, unasked: Sequence[str] = (), *, patient_from: int = 0) -> Search:
     spec, facts, record = context.study.spec, context.facts, context.snapshot.record
-    space = build_space(facts, spec, baseline_fits=context.baseline_fits, unasked=unasked)
+    fits, with_plans = context.baseline_fits, context.plans_may_help
+    space = build_space(facts, spec, baseline_fits=fits, with_plans=with_plans, unasked=unasked)
     study, limit_bytes = context.study.optuna, context.limit_bytes
     search = Search(study, space, facts, spec, limit_bytes, history=record.trials, patient_from=patient_from)
     search.learn(record.repeats)
@@ -101,8 +102,8 @@ class Trials:
         end = self._run_devices()
         if (not end.cut_short or self._search.is_out_of_patience) and self._widen():
             end = self._run_devices()
-        facts = self._context.facts
-        if not end.cut_short and isinstance(facts.undescribed, TimedOut) and not facts.knows_plans:
+        facts, may_help = self._context.facts, self._context.plans_may_help
+        if may_help and not end.cut_short and isinstance(facts.undescribed, TimedOut) and not facts.knows_plans:
             # A later session may find the plans.
             end = replace(end, cut_short="time was too short to find out what could be recomputed")
         self._context.watcher.search_ended(end.reason)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from ..records.facts import ClusterFacts
+from ..records.choices import engine_choices
+from ..records.engines import SWITCHING_ENGINES
+from ..records.facts import ClusterFacts, Facts
 from ..records.measurement import Measurement
-from ..records.study import Comparison, Objective
+from ..records.study import Comparison, Objective, StudySpec
 from ..records.units import format_bytes
 
 
@@ -74,3 +76,15 @@ class Aim:
         """Write the answer's limit for people: ``900 MiB``, ``your target of 900 MiB``."""
         limit = format_bytes(self.limit_bytes)
         return f"your target of {limit}" if self.limit_bytes < self.run_limit_bytes else limit
+
+
+def recompute_only_costs(facts: Facts, spec: StudySpec, *, baseline_fits: bool) -> bool:
+    """Tell whether recompute can bring nothing: the script fits, its batch size stays, and speed is what counts.
+
+    It may bring something all the same where plans were given, or where an engine compiles.
+    """
+    own, sizes = facts.baseline.batch_size, spec.batch_sizes
+    stays = not facts.batch_control.can_set or facts.batch_size is None or sizes == (own, own)
+    compiles = spec.engine not in SWITCHING_ENGINES or not engine_choices(spec.engine).keys().isdisjoint(spec.choices)
+    seeks_speed = spec.objective.goal != "memory"
+    return baseline_fits and stays and seeks_speed and not compiles and not spec.plans_first

@@ -12,7 +12,7 @@ from ..records.facts import Facts
 from ..records.study import AnswerKind, Remark, StudyRecord, Trial, Verdict
 from ..records.study_results import figures_of, repetitions_of
 from . import sentences
-from .aim import Aim
+from .aim import Aim, recompute_only_costs
 from .contention import may_be_faster, times_as_fast_alone
 from .finalists import (
     awaited,
@@ -103,6 +103,9 @@ def decide(
         ]
     if winner is not None:
         remarks.append(_better_trial(record, facts, answer, aim, believed))
+    may_help = winner is None or kind == "baseline_does_not_fit"
+    if facts.clusters and not may_help and recompute_only_costs(facts, record.spec, baseline_fits=True):
+        remarks.append(sentences.PLANS_NOT_SEARCHED)
     remarks.append(allocator_offer(record, aim))
     if not baseline_is_finite(tried, facts):
         remarks.append(sentences.NOT_FINITE)
@@ -223,4 +226,5 @@ def _against_baseline(
     kind: AnswerKind = "undecided" if is_open else "baseline_best"
     if compared:
         return _Answer(kind, baseline, sentences.no_win(compared, aim, scope))
-    return _Answer(kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=facts.knows_plans))
+    knows_plans = facts.knows_plans or recompute_only_costs(facts, record.spec, baseline_fits=True)
+    return _Answer(kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=knows_plans))

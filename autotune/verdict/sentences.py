@@ -239,6 +239,13 @@ NOT_FINITE = Remark(
 )
 
 
+PLANS_NOT_SEARCHED = Remark(
+    "plans_not_searched",
+    "No plans were tried: they take time, and the memory they save has no use while the batch size stays. To look for "
+    "less memory, ask with --objective memory.",
+)
+
+
 def not_equivalent(proof: Proof, clusters: Sequence[ClusterFacts]) -> Remark:
     """Say that a setting changes what the script computes, by its proof."""
     name = sentence(setting_words(proof.configuration, clusters))

@@ -142,7 +142,7 @@ def test_a_search_is_told_in_batch_sizes_and_kinds(display):
     sizes, kinds = len(SPACE.batch_sizes), len(SPACE.counts)
     assert several.startswith(f"Searching {sizes} batch sizes (16 to 64) and {kinds} kinds of plans: at most 60 trials")
     assert one.startswith(f"Searching {kinds} kinds of plans and bf16 at batch size 16: at most 60 trials")
-    assert none == "There is nothing to search: no plans to try, and only one batch size."
+    assert none == "There is nothing to search: one batch size, and no plan that may help."
     assert other.startswith("Searching nothing but the script at batch size 32: at most 60 trials")
 
 

@@ -13,7 +13,7 @@ from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut
-from autotune.records.study import Trial
+from autotune.records.study import Objective, Trial
 from autotune.search import optuna_trials
 from autotune.search.space import build_space
 from autotune.store.claims import Owner
@@ -536,7 +536,7 @@ def test_no_second_description_is_begun_that_the_budget_has_no_time_for(tmp_path
 
 
 def test_what_there_was_no_time_to_describe_is_described_by_a_later_session(tmp_path):
-    first = Session(tmp_path, changes={"batch_sizes": (16, 16)})
+    first = Session(tmp_path, changes={"batch_sizes": (16, 16), "objective": Objective("memory", 0.5)})
     undescribed(first, TimedOut("too long"))
     record = first.tune()
     assert record.verdict.kind_of_answer == "undecided"
@@ -554,6 +554,32 @@ def test_what_there_was_no_time_to_describe_is_described_by_a_later_session(tmp_
     third = first.again()
     third.tune()
     assert all(run.request.mode != "discover" for run in third.launcher.runs)
+
+
+LESS_MEMORY = {"objective": Objective("memory", 0.5)}
+GIVEN = {"plans_first": TOGETHER[:1]}
+COMPILED = {"engine": "inductor"}
+LITTLE = {"memory_limit_bytes": new_landscape().peak_bytes(new_landscape().baseline) - MIB}
+OTHER_SIZE = {"batch_sizes": (16, 32)}
+
+
+@pytest.mark.parametrize("changes", [LESS_MEMORY, GIVEN, COMPILED, LITTLE, OTHER_SIZE])
+def test_plans_are_tried_at_one_batch_size_where_they_may_bring_something(tmp_path, changes):
+    record = Session(tmp_path, changes={"batch_sizes": (16, 16)} | changes).tune()
+    assert any(trial.configuration.plans for trial in record.trials)
+    assert "plans_not_searched" not in [one.code for one in record.verdict.remarks]
+
+
+@pytest.mark.parametrize("reason", [None, TimedOut("too long")])
+def test_plans_are_not_tried_for_speed_at_one_batch_size_that_fits(tmp_path, reason):
+    session = Session(tmp_path, changes={"batch_sizes": (16, 16)})
+    if reason is not None:
+        undescribed(session, reason)
+    record = session.tune()
+    assert [trial.configuration for trial in record.trials] == [record.facts.baseline]
+    assert record.verdict.kind_of_answer == "baseline_best"
+    said = [one.code for one in record.verdict.remarks]
+    assert said == (["plans_not_searched"] if reason is None else [])
 
 
 def test_plans_that_a_cut_off_description_has_found_are_not_looked_for_again(tmp_path):

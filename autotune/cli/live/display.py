@@ -167,7 +167,7 @@ class Display:
         most = self._spec.max_trials
         told = f"Searching {told_space(space)}: at most {most} trial{'' if most == 1 else 's'}, {left} left"
         if all(one.key == space.baseline.key for one in itertools.islice(space.configurations(), 2)):
-            told = "There is nothing to search: no plans to try, and only one batch size."
+            told = "There is nothing to search: one batch size, and no plan that may help."
         self._say(f"\n{told}", style="bold")
         best = self._best
         if len(self._known) > 1 and best is not None and best.measured is not None:
