@@ -61,11 +61,13 @@ def heading_of(record: StudyRecord, said: Expressed, shown: Shown | None) -> Hea
     own = facts.baseline.batch_size
     seen = accumulation_seen(record) or 1.0
     batch_size = configuration.batch_size or own
-    accumulation = configuration.accumulation or seen
+    accumulation = configuration.accumulation or accumulation_seen(record, configuration) or seen
     kept = accumulation_to_keep(seen, own, batch_size)
     note = "micro-batches per optimizer step"
     if configuration.accumulation:
         note += f"; the script's own is {seen:g}"
+    elif accumulation != seen:
+        note += f", by the script itself; {seen:g} at its own batch size"
     elif not keeps_batch_size(batch_size, own):
         note += ", as in the script"
         note += f"; {kept:g} keep its global batch" if kept else "; no whole number keeps its global batch"

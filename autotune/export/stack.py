@@ -79,7 +79,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         batch_size=configuration.batch_size,
         script_batch_size=script_batch_size,
         batch_control=facts.batch_control,
-        accumulation=accumulation,
+        accumulation=accumulation_seen(record, configuration) or accumulation,
         accumulation_for_same_global_batch=kept,
         optimizers=facts.optimizers,
         precision=facts.precision,

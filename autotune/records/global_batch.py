@@ -13,17 +13,26 @@ def format_count(count: float) -> str:
     return f"{count:,.0f}" if count >= 100 or float(count).is_integer() else f"{count:.3g}"
 
 
-def accumulation_seen(record: StudyRecord) -> float | None:
-    """Return how many micro-batches one process of the script takes per optimizer step; None before discovery."""
+def accumulation_seen(record: StudyRecord, configuration: Configuration | None = None) -> float | None:
+    """Return how many micro-batches a process takes per optimizer step; None before discovery.
+
+    A script may choose its accumulation by the batch size, so that of a measured ``configuration`` is its own. Else it
+    is that of the script as it stands.
+    """
     if record.facts is None:
         return None
+    if configuration is not None:
+        trials = [one.measured for one in record.trials if one.configuration.key == configuration.key]
+        own = next((one.micro_batches for one in trials if one is not None), 0.0)
+        if own >= 1 and own.is_integer():
+            return own
     measured = record.baseline.measured if record.baseline is not None else None
     return nearly_whole(record.facts.calls_per_step) if measured is None else measured.micro_batches
 
 
 def global_batch(record: StudyRecord, configuration: Configuration | None) -> GlobalBatch | None:
     """Return what an optimizer step takes with ``configuration``; None where no batch size is known."""
-    seen = accumulation_seen(record)
+    seen = accumulation_seen(record, configuration)
     if record.facts is None or seen is None or configuration is None or configuration.batch_size is None:
         return None
     accumulation, epoch = configuration.accumulation or seen, record.facts.epoch

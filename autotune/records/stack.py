@@ -60,7 +60,7 @@ class Stack:
     batch_size: int | None  # the micro-batch; None if it is not known
     script_batch_size: int | None
     batch_control: BatchControl
-    accumulation: float  # the micro-batches per step that the script was seen to take
+    accumulation: float  # the micro-batches per step that were seen with this setting
     accumulation_for_same_global_batch: float | None  # None where no whole number keeps it
     optimizers: tuple[OptimizerFacts, ...]
     precision: PrecisionFacts | None

@@ -125,8 +125,9 @@ def _is_confirmed(record: StudyRecord, verdict: Verdict) -> bool:
 def _setting(
     record: StudyRecord, configuration: Configuration | None, figures: Figures | None
 ) -> ReportedSetting | None:
-    seen = accumulation_seen(record)
-    if configuration is None or figures is None or record.facts is None or seen is None:
+    script_accumulation = accumulation_seen(record)
+    seen = accumulation_seen(record, configuration)
+    if configuration is None or figures is None or record.facts is None or seen is None or script_accumulation is None:
         return None
     return ReportedSetting(
         **_fields(figures),
@@ -136,7 +137,7 @@ def _setting(
         batch_size=configuration.batch_size,
         accumulation=configuration.accumulation or seen,
         accumulation_for_same_global_batch=accumulation_to_keep(
-            seen, record.facts.baseline.batch_size, configuration.batch_size
+            script_accumulation, record.facts.baseline.batch_size, configuration.batch_size
         ),
         peak_bytes=figures.peaks.fit_bytes,
     )

@@ -189,6 +189,19 @@ def _figures_in_repetitions(configuration: Configuration) -> Figures:
     return summary_of([one.measurement for one in own if isinstance(one, Measured)])
 
 
+def accumulating(record: StudyRecord, micro_batches: int, num_processes: int = 1) -> StudyRecord:
+    """Return the study of a script that takes so many micro-batches per step, whatever their size."""
+
+    def taken(trial: Trial) -> Trial:
+        if trial.measured is None:
+            return trial
+        samples = micro_batches * num_processes * (trial.configuration.batch_size or 1)
+        step = {"samples_per_step": (samples,) * 24, "num_processes": num_processes}
+        return dataclasses.replace(trial, outcome=Measured(dataclasses.replace(trial.measured, **step)))
+
+    return dataclasses.replace(record, trials=tuple(map(taken, record.trials)))
+
+
 def study_record(**changes: object) -> StudyRecord:
     """A finished study of a small GPT on a 24 GiB card, that found a winner."""
     comparison = Comparison(

@@ -25,7 +25,17 @@ from autotune.records.study import Remark
 from autotune.records.study_results import figures_of
 from autotune.records.units import format_rate
 from tests.fakes.predictable import DROPOUT, PREDICTABLE
-from tests.fakes.study_record import BASELINE, FACTS, GIB, WINNER, baseline_best, proof, study_record, unfinished
+from tests.fakes.study_record import (
+    BASELINE,
+    FACTS,
+    GIB,
+    WINNER,
+    accumulating,
+    baseline_best,
+    proof,
+    study_record,
+    unfinished,
+)
 
 FILES = ("mem_opt.json", "stack.json", "env.sh", "report.html")
 
@@ -130,7 +140,7 @@ def test_guessed_samples_say_nothing_about_accumulation_so_the_backwards_do():
 
 
 def test_the_readme_says_how_to_keep_the_global_batch():
-    stack = build_stack(with_baseline(samples_per_step=(96,) * 24), WINNER)
+    stack = build_stack(accumulating(study_record(), 6), WINNER)
     assert stack.accumulation == 6.0
     assert stack.accumulation_for_same_global_batch == 2.0
     text = " ".join(render_readme(stack, "bundle", FILES).split())
@@ -170,7 +180,7 @@ def test_an_epoch_has_the_batches_that_the_loader_makes_of_it():
 
 
 def test_the_global_batch_is_told_with_its_parts_and_the_steps_of_an_epoch():
-    record = with_baseline(samples_per_step=(128,) * 24, num_processes=2)
+    record = accumulating(study_record(), 4, num_processes=2)
     facts = dataclasses.replace(FACTS, epoch=EpochFacts(9600, drops_last=False))
     stack = build_stack(dataclasses.replace(record, facts=facts), WINNER)
     assert stack.script_global_batch == GlobalBatch(16, 4.0, num_processes=2, steps_per_epoch=150.0)
@@ -180,6 +190,17 @@ def test_the_global_batch_is_told_with_its_parts_and_the_steps_of_an_epoch():
     now = "128 (4 x 16 in each of 2 processes) to 384 (4 x 48 in each of 2 processes)"
     assert f"The global batch changes from {now} samples per optimizer step." in text
     assert "An epoch has 50 instead of 150 optimizer steps." in text
+
+
+def test_a_script_that_keeps_its_global_batch_by_itself_is_told_to_keep_it():
+    own = accumulating(study_record(), 6).trials[0]
+    record = dataclasses.replace(study_record(), trials=(own, *accumulating(study_record(), 2).trials[1:]))
+    stack = build_stack(record, WINNER)
+    assert (stack.accumulation, stack.accumulation_set) == (2.0, 0)
+    text = " ".join(render_readme(stack, "bundle", FILES).split())
+    assert "The global batch stays 96 samples per optimizer step, now as 2 x 48." in text
+    untried = dataclasses.replace(WINNER, batch_size=24)
+    assert build_stack(record, untried).accumulation == 6.0, "not measured: as the script does"
 
 
 def test_a_setting_that_keeps_the_global_batch_says_what_it_accumulates():

@@ -50,6 +50,7 @@ from tests.fakes.study_record import (
     FACTS,
     LIMIT_BYTES,
     WINNER,
+    accumulating,
     baseline_best,
     cpu_study,
     measured,
@@ -252,11 +253,10 @@ def test_a_winner_that_leaves_the_batch_alone_says_nothing_about_it():
     assert batch_sentences(build_report(baseline_best())) == ()
 
 
-def with_epoch(configuration, **baseline):
+def with_epoch(configuration):
     """A study of a script with an epoch of 2,048 samples, whose winner is this."""
     record = study_record()
-    measurement = dataclasses.replace(record.trials[0].measured, **baseline)
-    first = dataclasses.replace(record.trials[0], outcome=Measured(measurement))
+    first = record.trials[0]
     won = dataclasses.replace(record.trials[11], configuration=configuration)
     facts = dataclasses.replace(FACTS, epoch=EpochFacts(2048, drops_last=False))
     verdict = dataclasses.replace(record.verdict, winner=configuration)
@@ -272,7 +272,7 @@ def test_the_steps_of_an_epoch_are_told_where_the_global_batch_changes():
 
 
 def test_a_global_batch_of_several_micro_batches_and_processes_is_told_with_them():
-    record = with_epoch(Configuration(batch_size=32), samples_per_step=(128,) * 24, num_processes=2)
+    record = accumulating(with_epoch(Configuration(batch_size=32)), 4, num_processes=2)
     assert batch_sentences(build_report(record)) == (
         (
             "The global batch changes from 128 (4 x 16 in each of 2 processes) to 256 (4 x 32 in each of 2 processes) "
