@@ -65,6 +65,8 @@ def launch(
     own, set_to = read.stack.script_batch_size, read.configuration.batch_size
     if own and set_to and own != set_to:
         note_once(f"autotune: note: the batch size is the bundle's, {set_to}, instead of {own}\n")
+    for caution in read.stack.cautions:
+        note_once(f"autotune: note: {caution}\n")
     request = launch_request(
         read.stack,
         read.configuration,

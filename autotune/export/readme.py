@@ -104,6 +104,7 @@ def _batch(stack: Stack) -> Iterator[str]:
     before, after = stack.script_global_batch, stack.global_batch
     said = global_batch_sentences(stack.batch_size, own, before, after, kept)
     yield _wrapped(" ".join(said) or "This setting leaves your batch size and accumulation as they are.")
+    yield from map(_wrapped, stack.cautions)
     if said and not stack.accumulation_set:
         yield _wrapped("autotune changed neither the script's accumulation nor its learning rate.")
 

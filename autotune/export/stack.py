@@ -18,6 +18,7 @@ from ..records.gate import GraphReading
 from ..records.global_batch import accumulation_seen, accumulation_to_keep, global_batch
 from ..records.outcome import Measured
 from ..records.printable import printable, printable_strings, shell_word
+from ..records.schedules import schedule_caution
 from ..records.stack import STACK_VERSION, Stack, StackLayer
 from ..records.study import Repeat, StudyRecord, Trial
 from ..records.study_results import figures_of, proof_of, readings_of, script_figures_of
@@ -106,6 +107,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         graph=_graph(facts, configuration),
         # A path that does not print would not be found again; the script itself may have any name.
         files=(*facts.files[:1], *(one for one in facts.files[1:] if printable(one.path) == one.path)),
+        cautions=tuple(filter(None, [schedule_caution(record, configuration)])),
         models=facts.models,
         occurrences=_occurrences(record, configuration),
         max_error=record.spec.max_error if converted_by(configuration.engine, configuration.choices) else 0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
@@ -93,6 +94,10 @@ class OutsideFacts:
     saved_bytes: int  # by autograd in one training call, at the batch size of discovery
 
 
+# Names of options for a batch size: `--batch-size`, `--train_batch_size`, `--bs`, `-b`.
+_BATCH_NAME = re.compile(r"batch|\bbs\b|^-b$", re.IGNORECASE)
+
+
 @dataclass(frozen=True)
 class BatchControl:
     """The way to set the script's batch size.
@@ -101,7 +106,8 @@ class BatchControl:
     ``autotune.batch_size()``. ``loaders``: the DataLoaders with these ordinals, in order of construction, are resized,
     and all that are made at one of ``sites``, as a loader made anew each epoch. ``inputs``: the batch size is that of
     the inputs that a model is fed. ``none``: it cannot be set, for the reason in ``reason``. ``arrivals`` are what
-    batches of the script's own size bring to its models: a size that was set must bring more, or less.
+    batches of the script's own size bring to its models: a size that was set must bring more, or less. ``options`` are
+    those of the script's command line that had such a number as their value, with that.
     """
 
     how: Literal["arguments", "function", "loaders", "inputs", "none"]
@@ -109,11 +115,21 @@ class BatchControl:
     sites: tuple[str, ...] = ()
     reason: str = ""
     arrivals: Arrivals | None = None
+    options: dict[str, int] = field(default_factory=dict)
 
     @property
     def can_set(self) -> bool:
         """Return whether there is a way to set it."""
         return self.how != "none"
+
+    def advice_to_pass(self, number: int) -> str:
+        """Say how to have the script compute with another batch size than its own ``number``."""
+        alike = [name for name, value in self.options.items() if value == number]
+        named = [name for name in alike if _BATCH_NAME.search(name)] or alike
+        if len(named) == 1:
+            return f"Pass the batch size as an option instead, behind `--`: `{named[0]}={{batch_size:{number}}}`."
+        option = f"`--batch-size={{batch_size:{number}}}`"
+        return f"Pass that number as an option behind `--`, as {option}, or let the script ask autotune.batch_size()."
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,15 @@ class MemorySplit:
 
 
 @dataclass(frozen=True)
+class Schedule:
+    """A learning rate scheduler, and the optimizer steps that it was made for."""
+
+    name: str  # its class
+    steps: int
+    raises_beyond: bool = False  # a step beyond them is an error
+
+
+@dataclass(frozen=True)
 class Measurement:
     """One trial measured.
 
@@ -82,6 +91,7 @@ class Measurement:
     compile_s: float = 0.0  # of `warmup_s`, in steps in which a graph was traced or compiled
     conditions: DeviceConditions | None = None  # of the GPU; None on a CPU and where nobody looked
     occurrences: dict[str, int] = field(default_factory=dict)  # as of `Fingerprint`
+    schedules: tuple[Schedule, ...] = ()  # those that follow optimizer steps
 
     @property
     def step_time_s(self) -> float:

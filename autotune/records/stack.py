@@ -87,6 +87,7 @@ class Stack:
     graph: GraphReading | None = None
     max_error: float = 0.0  # as of `StudySpec`; 0 where the model is not converted
     files: tuple[SourceFile, ...] = ()
+    cautions: tuple[str, ...] = ()  # what the script would do wrong with the setting's batch size
     models: tuple[ModelPrint, ...] = ()
     occurrences: dict[str, int] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ from ..records.global_batch import accumulation_seen, accumulation_to_keep, glob
 from ..records.measurement import Measurement
 from ..records.outcome import Measured, OutOfMemory
 from ..records.printable import launch_command, printable_strings
+from ..records.schedules import schedule_caution
 from ..records.study import Comparison, StudyRecord, Verdict
 from ..records.study_results import figures_of, proof_of, repetitions_of, script_figures_of
 from ..records.words import recomputed_words, setting_words
@@ -58,6 +59,7 @@ def build_report(record: StudyRecord, *, bundle: str | None = "BUNDLE", command:
         winner=_setting(record, winner, None if winner is None else figures_of(record, winner)),
         gain=gain_of(record),
         global_batch=GlobalBatches(global_batch(record, baseline), global_batch(record, winner)),
+        cautions=() if winner is None else tuple(filter(None, [schedule_caution(record, winner)])),
         finalists=tuple(_finalist(record, one) for one in (verdict.comparisons if verdict else ())),
         points=_points(record, answer_limit, baseline, winner),
         steps=steps_of(record, baseline, winner),

@@ -262,6 +262,7 @@ class Report(DescribedScript):
     winner: ReportedSetting | None
     gain: Gain | None
     global_batch: GlobalBatches
+    cautions: tuple[str, ...]  # what the script would do wrong with the winner's batch size
     finalists: tuple[Finalist, ...]
     points: tuple[Point, ...]
     steps: tuple[StepMemory, ...]  # over a step; empty where graphs cannot be simulated

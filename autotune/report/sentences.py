@@ -81,7 +81,8 @@ def batch_sentences(report: Report) -> tuple[str, ...]:
         return ()
     before, after = report.global_batch.before, report.global_batch.after
     kept = winner.accumulation_for_same_global_batch
-    return global_batch_sentences(winner.batch_size, report.batch_size, before, after, kept)
+    said = global_batch_sentences(winner.batch_size, report.batch_size, before, after, kept)
+    return (*said, *report.cautions)
 
 
 def peak_sentence(described: DescribedScript) -> str:

@@ -79,17 +79,16 @@ class AppliedConfiguration:
 
     def _arrival_problem(self, arrived: tuple[Arrived, ...]) -> Fallback | None:
         request = self._process.request
-        own = None if request.batch_control is None else request.batch_control.arrivals
-        if own is None or request.batch_size is None:
+        if request.batch_control is None or request.batch_control.arrivals is None or request.batch_size is None:
             return None
+        own = request.batch_control.arrivals
         found = why_ineffective(own, arrived, request.batch_size)
         if not found:
             return None
         rows = max(own.batch_size, next((one.shape[0] for one in own.arrived if one.shape), 0))
         return Fallback(
             cause=f"batch size {request.batch_size} was asked for, but a batch {found}",
-            advice="The script makes its batches by another number. Pass that number as an option, as in "
-            f"`-- --batch-size={{batch_size:{rows}}}`, or let the script ask autotune.batch_size().",
+            advice=f"The script makes its batches by another number. {request.batch_control.advice_to_pass(rows)}",
         )
 
     def accumulation_problem(self, micro_batches: float) -> Fallback | None:

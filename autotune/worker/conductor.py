@@ -26,6 +26,7 @@ from .hooks.hooked_script import HookedScript
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, tensors_of
+from .hooks.schedules import ScheduleHooks
 from .hooks.steps import StepHooks
 from .modes.audit import AuditMode
 from .modes.base import Mode
@@ -81,7 +82,7 @@ class Conductor:
             failed=self._hook_failed,
             hands_off=self._is_capturing,
         )
-        self._script = HookedScript(roots, steps, loaders)
+        self._script = HookedScript(roots, steps, loaders, ScheduleHooks())
         self._mode = _MODES[request.mode](process, self._script, self._applied)
 
     def install(self) -> None:
@@ -98,6 +99,7 @@ class Conductor:
         )
         script.loaders.install()
         script.steps.install()
+        script.schedules.install()
         self._mode.installed()
         if self._is_child:
             self._when_child_ends(self._child_never_trained)
@@ -234,7 +236,8 @@ class Conductor:
         request = self.process.request
         as_it_stands = request.mode in ("discover", "audit", "locate")
         setting = None if as_it_stands else self.process.configuration
-        return failure_of(error, phase=phase, limit_bytes=request.memory_limit_bytes, setting=setting)
+        limit_bytes, control = request.memory_limit_bytes, request.batch_control
+        return failure_of(error, phase=phase, limit_bytes=limit_bytes, setting=setting, control=control)
 
     def _when_child_ends(self, act: Callable[[], None]) -> None:
         """Have ``act`` called as a process ends that the script has started."""

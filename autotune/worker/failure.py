@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Iterator
 
 from ..records.configuration import Configuration
+from ..records.facts import BatchControl
 from ..records.outcome import OutOfMemory, Phase, ScriptError
 from ..records.units import parse_bytes
 from .script import own_traceback
@@ -37,11 +38,16 @@ _COMPILER = ("/torch/_dynamo/", "/torch/_functorch/", "/torch/_inductor/")
 
 
 def failure_of(
-    error: BaseException, *, phase: Phase, limit_bytes: int | None, setting: Configuration | None = None
+    error: BaseException,
+    *,
+    phase: Phase,
+    limit_bytes: int | None,
+    setting: Configuration | None = None,
+    control: BatchControl | None = None,
 ) -> OutOfMemory | ScriptError:
     """Out of memory by its phase, also where the script wrapped it; anything else with the script's own traceback.
 
-    ``setting`` is what was changed of the script; None where it runs as it stands.
+    ``setting`` is what was changed of the script, None where it runs as it stands; ``control`` set its batch size.
     """
     for one in _chain(error):
         line = _out_of_memory(one)
@@ -57,7 +63,7 @@ def failure_of(
     lost = _lost_loader_worker(error)
     return ScriptError(
         cause=f"a worker process of a DataLoader died: {_told(error)}" if lost else _told(error),
-        advice=_LOADER_ADVICE if lost else _advice(error) or _advice_on_setting(setting),
+        advice=_LOADER_ADVICE if lost else _advice(error) or _advice_on_setting(error, setting, control),
         traceback=own_traceback(error),
     )
 
@@ -132,13 +138,27 @@ def _advice(error: BaseException) -> str:
     return ""
 
 
-def _advice_on_setting(setting: Configuration | None) -> str:
+def _advice_on_setting(error: BaseException, setting: Configuration | None, control: BatchControl | None) -> str:
     if setting is None:
         return _BY_ITSELF
+    if control is not None and setting.batch_size and (kept := _advice_on_size(error, setting.batch_size, control)):
+        return kept
     ways = ["keep to sizes that it can take with --batch-sizes LOW:HIGH"] if setting.batch_size else []
     ways += ["leave plans out with --engine eager"] if setting.plans else []
     ways += ["mend it for this setting"]
     return f"If the script trains by itself, it cannot take this setting: {', or '.join(ways)}."
+
+
+def _advice_on_size(error: BaseException, batch_size: int, control: BatchControl) -> str:
+    """Return what to do where the script's own batch size stands in an error at another one; else empty."""
+    own = None if control.arrivals is None else control.arrivals.batch_size
+    if control.how == "arguments" or own in (None, 1, batch_size):
+        return ""
+    assert own is not None
+    if not re.search(rf"(?<![\w.]){own}(?![\w.])", str(error)):
+        return ""
+    kept = f"The error names {own}, your own batch size, so another part of the script seems to keep it."
+    return f"{kept} {control.advice_to_pass(own)}"
 
 
 def _advice_on_path(relative: str) -> str:

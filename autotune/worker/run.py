@@ -26,7 +26,7 @@ from ..records.run import PROTOCOL_VERSION, Request, Result
 from ..records.stale import REFUSED_STATUS
 from .exported_file import choose, patch
 from .failure import EXIT_ADVICE, exit_words, failure_of, let_children_end
-from .hooks import batch_size, training_libraries
+from .hooks import arguments, batch_size, training_libraries
 from .import_state import ImportState
 from .import_watch import ImportWatch
 from .native_writers import watch_native_writers
@@ -180,6 +180,8 @@ def install_in_child(run_directory: str) -> None:
 
 
 def _choose_sizes(request: Request) -> None:
+    if request.mode == "discover":
+        when_imported(arguments.watch, "argparse")
     batch_size.set_answer(request.batch_size)
     told_size = request.batch_size if request.mode == "launch" else None
     training_libraries.choose(request.accumulation, request.accumulation_control, told_size)

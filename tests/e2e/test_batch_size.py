@@ -12,7 +12,8 @@ import pytest
 from autotune.errors import UsageError
 from autotune.launch.requests import discovery_request, trial_request
 from autotune.records.configuration import Configuration
-from autotune.records.outcome import Fallback
+from autotune.records.measurement import Schedule
+from autotune.records.outcome import Fallback, ScriptError
 from autotune.records.study import StudySpec
 from autotune.search.space import build_space
 
@@ -125,6 +126,38 @@ def test_the_arguments_carry_the_size(script: str, arguments: tuple[str, ...], t
     assert discovery.facts.baseline.batch_size == discovery.measurement().batch_size == 8
     assert trial.measurement().batch_size == 32
     assert set(trial.measurement().samples_per_step) == {32}
+
+
+@pytest.mark.parametrize("argument", ["--bs={batch_size:8}", "--bs=8"])
+def test_the_length_of_a_schedule_is_seen_at_each_size(argument: str, tmp_path: Path) -> None:
+    spec = StudySpec(str(SCRIPTS / "keeps_batch_size.py"), ("schedule", argument), measuring=QUICK)
+
+    discovery = in_worker(replace(discovery_request(spec), may_fork=True), folder=tmp_path)
+    request = trial_request(spec, discovery.facts, (Configuration(batch_size=16),), 1 << 40)
+    trial = in_worker(replace(request, may_fork=True), folder=tmp_path)
+
+    follows = argument != "--bs=8"
+    assert discovery.facts.batch_control.options == {"--bs": 8}
+    assert discovery.measurement().schedules == (Schedule("OneCycleLR", 256, raises_beyond=True),)
+    assert trial.measurement().schedules == (Schedule("OneCycleLR", 128 if follows else 256, raises_beyond=True),)
+
+
+def test_an_error_that_names_the_scripts_own_size_says_how_to_pass_it(discovered: Discover, tmp_path: Path) -> None:
+    run = measure(
+        SCRIPTS / "keeps_batch_size.py",
+        "state",
+        configurations=(Configuration(batch_size=16),),
+        folder=tmp_path,
+        control=discovered("keeps_batch_size.py", "state").facts.batch_control,
+        may_fork=True,
+    )
+
+    (outcome,) = run.result.outcomes
+    assert isinstance(outcome, ScriptError)
+    assert outcome.advice == (
+        "The error names 8, your own batch size, so another part of the script seems to keep it. Pass the batch size "
+        "as an option instead, behind `--`: `--bs={batch_size:8}`."
+    )
 
 
 def test_a_size_in_the_arguments_needs_the_scripts_own() -> None:

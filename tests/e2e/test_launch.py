@@ -79,6 +79,18 @@ def test_the_bundles_batch_size_reaches_the_loader(tmp_path: Path, make_bundle: 
     assert (launched.status, launched.output) == (0, plain.output)
 
 
+def test_what_the_script_would_do_wrong_with_the_batch_size_is_said_before_it_starts(
+    tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    bundle = make_bundle(LOADER_LOOP, Configuration("aot", PLANS, batch_size=32))
+    stack = json.loads((bundle / "stack.json").read_text())
+    (bundle / "stack.json").write_text(json.dumps(stack | {"cautions": ["Your OneCycleLR is made for 256 steps."]}))
+
+    launched = run_inside("launch", bundle, LOADER_LOOP, folder=tmp_path)
+
+    assert "autotune: note: Your OneCycleLR is made for 256 steps.\n" in launched.errors
+
+
 def test_the_bundles_batch_size_fills_the_arguments(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "own_batches_globals.py"
     plain = run_warm(script, "--batch_size=16", "--steps=40", folder=tmp_path)

@@ -10,7 +10,7 @@ import torch._dynamo.utils
 import torch._dynamo.variables.nn_module
 import torch.utils.data
 from torch import nn
-from torch.optim import optimizer
+from torch.optim import lr_scheduler, optimizer
 from torch.utils.data import dataloader
 
 __all__ = ["restored_torch"]
@@ -23,6 +23,8 @@ _PATCHED = (
     (dataloader._BaseDataLoaderIter, "__next__"),
     (optimizer.Optimizer, "__init__"),
     (torch.amp.GradScaler, "__init__"),
+    (lr_scheduler.LRScheduler, "__init__"),
+    (lr_scheduler.SequentialLR, "__init__"),
     (torch.autograd, "backward"),
     (torch, "compile"),
     (nn.Module, "__call__"),

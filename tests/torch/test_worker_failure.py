@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from autotune.records.arrivals import Arrivals
 from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
 from autotune.records.outcome import OutOfMemory, ScriptError
 from autotune.records.plan import Plan
 from autotune.worker.failure import ends_with, exit_words, failure_of
@@ -151,6 +154,28 @@ def test_what_to_do_about_a_script_that_fails_depends_on_what_was_changed(
     found = failure_of(KeyError("lr"), phase="forward", limit_bytes=None, setting=setting)
 
     assert ways in found.advice
+
+
+@pytest.mark.parametrize(
+    ("message", "how", "own", "is_kept"),
+    [
+        ("Expected hidden size (2, 32, 256), got [2, 16, 256]", "loaders", 16, True),
+        ("shape '[16, -1]' is invalid for input of size 4096", "function", 16, True),
+        ("shape '[16, -1]' is invalid for input of size 4096", "arguments", 16, False),
+        ("mat1 and mat2 shapes cannot be multiplied (32x160 and 1.16x2)", "loaders", 16, False),
+        ("size of tensor a (32) must match", "loaders", 32, False),
+        ("index 1 is out of bounds", "loaders", 1, False),
+        ("Expected hidden size (2, 32, 256), got [2, 16, 256]", "loaders", None, False),
+    ],
+)
+def test_an_error_that_names_the_scripts_own_batch_size_says_to_pass_it(
+    message: str, how: Any, own: int | None, *, is_kept: bool
+) -> None:
+    control = BatchControl(how, arrivals=None if own is None else Arrivals(own, ()), options={"--bs": 16})
+    setting = Configuration(batch_size=32)
+    found = failure_of(RuntimeError(message), phase="forward", limit_bytes=None, setting=setting, control=control)
+    assert ("`--bs={batch_size:16}`" in found.advice) == is_kept
+    assert ("--batch-sizes LOW:HIGH" in found.advice) == (not is_kept)
 
 
 def test_a_process_ends_with_what_is_raised_or_was_shown_last(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from ...records.measurement import Measurement, MemorySplit
 from ...records.outcome import Fallback, Measured, Outcome, OutOfMemory
 from ..engines.port import Engine, NothingRan
 from ..environment import describe_environment
-from ..hooks import batch_size, training_libraries
+from ..hooks import arguments, batch_size, training_libraries
 from ..hooks.hooked_script import HookedScript
 from ..hooks.roots import Root
 from ..process import TrainingProcess
@@ -220,8 +220,11 @@ class Description(ABC):
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """Return the script's own batch size as observed, and how it can be set."""
         observed, control = self.baseline.batch_size, self._way_to_set_batch_size()
-        if observed and self.baseline.arrived and control.arrivals is None:
-            control = replace(control, arrivals=Arrivals(observed, self.baseline.arrived))
+        if observed and control.arrivals is None:
+            arrived = self.baseline.arrived
+            numbers = {observed, *(one.shape[0] for one in arrived if one.shape)}
+            options = {name: value for name, value in arguments.seen.items() if value in numbers}
+            control = replace(control, arrivals=Arrivals(observed, arrived) if arrived else None, options=options)
         return observed, control
 
     def _way_to_set_batch_size(self) -> BatchControl:

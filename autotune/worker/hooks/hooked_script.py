@@ -6,13 +6,15 @@ from dataclasses import dataclass
 
 from .loaders import LoaderHooks
 from .roots import RootHooks
+from .schedules import ScheduleHooks
 from .steps import StepHooks
 
 
 @dataclass(frozen=True)
 class HookedScript:
-    """Its root modules, its optimizers and steps, its DataLoaders."""
+    """Its root modules, its optimizers and steps, its DataLoaders, its learning rate schedulers."""
 
     roots: RootHooks
     steps: StepHooks
     loaders: LoaderHooks
+    schedules: ScheduleHooks

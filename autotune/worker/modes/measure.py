@@ -11,6 +11,7 @@ import torch
 
 from ...metering.trial_meter import TrialMeter, WaitingTime, WallClock, Window
 from ...records.matrix import MemoryPhase
+from ...records.measurement import Schedule
 from ...records.measuring import Measuring
 from ...records.outcome import Fallback, Measured, Outcome
 from ..describing.arriving import ArrivingData
@@ -85,6 +86,7 @@ class MeasureMode(Mode):
         self._matrix: MemoryMatrix | None = None
         self._graphs_before_step = 0
         self._occurrences: dict[str, int] = {}
+        self._schedules: tuple[Schedule, ...] = ()
         self._calls_before: tuple[Counter[Any], int] | None = None
         self._calls_in_step: Counter[Any] | None = None
 
@@ -197,7 +199,8 @@ class MeasureMode(Mode):
         process.progressed()
 
     def _take_stock(self) -> None:
-        """Keep the figures of the models and optimizers: when the script has ended, they are gone."""
+        """Keep the figures of models, optimizers and schedulers: when the script has ended, they are gone."""
+        self._schedules = self._script.schedules.schedules(self._process.steps)
         modules, optimizers = self._script.roots.modules(), self._script.steps.optimizers
         split, facts = memory_split(modules, optimizers), tuple(map(optimizer_facts, optimizers))
         self._baseline = replace(self._baseline, split=split, optimizers=facts)
@@ -220,6 +223,7 @@ class MeasureMode(Mode):
             nonfinite_loss=self._loss is not None and not bool(torch.isfinite(self._loss).all()),
             kernels_searched=process.kernels_searched,
             occurrences=self._occurrences,
+            schedules=self._schedules,
             notes=process.notes,
         )
         if measurement.peaks.reserved is not None:

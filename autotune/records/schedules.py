@@ -1,0 +1,57 @@
+"""Learning rate schedules that a script has made for its own batch size, at another one."""
+
+from __future__ import annotations
+
+import math
+
+from .configuration import Configuration
+from .global_batch import global_batch
+from .measurement import Schedule
+from .study import StudyRecord
+from .units import format_share
+
+
+def schedule_caution(record: StudyRecord, configuration: Configuration) -> str:
+    """Say that a schedule ends too early or too late at a setting's batch size; empty where none does.
+
+    Such a schedule is as long as whole epochs at the script's own batch size, and was no other at the setting's.
+    """
+    if record.facts is None:
+        return ""
+    baseline, own = record.facts.baseline, record.facts.baseline.batch_size
+    before, after = global_batch(record, baseline), global_batch(record, configuration)
+    if own is None or before is None or after is None or not before.steps_per_epoch or not after.steps_per_epoch:
+        return ""
+    kept = set(_schedules(record, baseline)) & set(_schedules(record, configuration))
+    for one in sorted(kept, key=lambda schedule: -schedule.steps):
+        epochs = _epochs(one.steps, before.steps_per_epoch)
+        needed = round(epochs * after.steps_per_epoch)
+        if epochs and needed != one.steps:
+            advice = record.facts.batch_control.advice_to_pass(own)
+            return f"{_mismatch(one, epochs, needed, configuration.batch_size)} {advice}"
+    return ""
+
+
+def _mismatch(schedule: Schedule, epochs: int, needed: int, batch_size: int | None) -> str:
+    one = epochs == 1
+    opening = f"Your {schedule.name} is made for {schedule.steps:,} steps: {'one epoch' if one else f'{epochs} epochs'}"
+    at = f"At batch size {batch_size} {'an epoch has' if one else 'as many epochs have'} {needed:,} steps, so"
+    end = f"the schedule ends after {format_share(schedule.steps / needed)} of the training"
+    if needed < schedule.steps:
+        end = f"training ends after {format_share(needed / schedule.steps)} of the schedule"
+    elif schedule.raises_beyond:
+        end = f"the script fails at step {schedule.steps + 1:,}"
+    return f"{opening} at your own batch size. {at} {end}."
+
+
+def _schedules(record: StudyRecord, configuration: Configuration) -> tuple[Schedule, ...]:
+    measured = (one.measured for one in record.trials if one.configuration.key == configuration.key)
+    return next((one.schedules for one in measured if one is not None), ())
+
+
+def _epochs(steps: int, steps_per_epoch: float) -> int:
+    """Return how many whole epochs have so many steps, however a script rounds; 0 where none do."""
+    epochs = round(steps / steps_per_epoch)
+    each = {math.floor(steps_per_epoch), math.ceil(steps_per_epoch)}
+    whole = {epochs * one for one in each} | {math.floor(epochs * steps_per_epoch), math.ceil(epochs * steps_per_epoch)}
+    return epochs if steps in whole else 0
