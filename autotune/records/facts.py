@@ -94,8 +94,8 @@ class OutsideFacts:
     saved_bytes: int  # by autograd in one training call, at the batch size of discovery
 
 
-# Names of options for a batch size: `--batch-size`, `--train_batch_size`, `--bs`, `-b`.
-_BATCH_NAME = re.compile(r"batch|\bbs\b|^-b$", re.IGNORECASE)
+# Names of options for a batch size: `--batch-size`, `--train_batch_size`, `--bs`, `--train_bsz`, `-b`.
+_BATCH_NAME = re.compile(r"batch|(?:^|[-_])m?bsz?(?:[-_]|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,10 @@ class BatchControl:
         return self.how != "none"
 
     def advice_to_pass(self, number: int) -> str:
-        """Say how to have the script compute with another batch size than its own ``number``."""
-        alike = [name for name, value in self.options.items() if value == number]
-        named = [name for name in alike if _BATCH_NAME.search(name)] or alike
+        """Say how to pass the script another batch size than its own ``number``; empty where that is done."""
+        if self.how in ("arguments", "function"):
+            return ""
+        named = [name for name, value in self.options.items() if value == number and _BATCH_NAME.search(name)]
         if len(named) == 1:
             return f"Pass the batch size as an option instead, behind `--`: `{named[0]}={{batch_size:{number}}}`."
         option = f"`--batch-size={{batch_size:{number}}}`"

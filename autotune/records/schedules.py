@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .configuration import Configuration
+from .configuration import Configuration, keeps_batch_size
 from .global_batch import global_batch
 from .measurement import Schedule
 from .study import StudyRecord
@@ -16,7 +16,7 @@ def schedule_caution(record: StudyRecord, configuration: Configuration) -> str:
 
     Such a schedule is as long as whole epochs at the script's own batch size, and was no other at the setting's.
     """
-    if record.facts is None:
+    if record.facts is None or keeps_batch_size(configuration.batch_size, record.facts.baseline.batch_size):
         return ""
     baseline, own = record.facts.baseline, record.facts.baseline.batch_size
     before, after = global_batch(record, baseline), global_batch(record, configuration)
@@ -26,22 +26,23 @@ def schedule_caution(record: StudyRecord, configuration: Configuration) -> str:
     for one in sorted(kept, key=lambda schedule: -schedule.steps):
         epochs = _epochs(one.steps, before.steps_per_epoch)
         needed = round(epochs * after.steps_per_epoch)
-        if epochs and needed != one.steps:
+        # However it rounds: a step in each epoch at the most.
+        if epochs and abs(needed - one.steps) > epochs:
             advice = record.facts.batch_control.advice_to_pass(own)
-            return f"{_mismatch(one, epochs, needed, configuration.batch_size)} {advice}"
+            return f"{_mismatch(one, epochs, needed, configuration.batch_size)} {advice}".rstrip()
     return ""
 
 
 def _mismatch(schedule: Schedule, epochs: int, needed: int, batch_size: int | None) -> str:
-    one = epochs == 1
-    opening = f"Your {schedule.name} is made for {schedule.steps:,} steps: {'one epoch' if one else f'{epochs} epochs'}"
-    at = f"At batch size {batch_size} {'an epoch has' if one else 'as many epochs have'} {needed:,} steps, so"
-    end = f"the schedule ends after {format_share(schedule.steps / needed)} of the training"
+    length = "one epoch" if epochs == 1 else f"{epochs} epochs"
+    opening = f"Your {schedule.name} is made for {schedule.steps:,} steps: {length} at your own batch size"
+    at = f"At batch size {batch_size}, {length} {'has' if epochs == 1 else 'have'} {needed:,} steps"
+    end = f"If you train for {length}, the schedule ends after {format_share(schedule.steps / needed)} of the training"
     if needed < schedule.steps:
-        end = f"training ends after {format_share(needed / schedule.steps)} of the schedule"
+        end = f"If you train for {length}, you end after {format_share(needed / schedule.steps)} of the schedule"
     elif schedule.raises_beyond:
-        end = f"the script fails at step {schedule.steps + 1:,}"
-    return f"{opening} at your own batch size. {at} {end}."
+        end = f"The script fails at step {schedule.steps + 1:,}"
+    return f"{opening}. {at}. {end}."
 
 
 def _schedules(record: StudyRecord, configuration: Configuration) -> tuple[Schedule, ...]:

@@ -192,7 +192,7 @@ class Confirmation:
     def _entrants(
         self, record: StudyRecord, going: tuple[Configuration, ...], candidates: tuple[Configuration, ...]
     ) -> tuple[Configuration, ...]:
-        """Return whom to measure next for the candidates still ``going``; nobody where time is too short."""
+        """Return the settings to measure next for the candidates still ``going``; none where time is too short."""
         choices = [going, going[:1]]
         if not self._context.baseline_fits:
             # With no baseline to hold them against, candidates are held against each other, or the best is alone.
@@ -303,7 +303,8 @@ class Confirmation:
         """Return the time budget that a later session needs to confirm and prove the best; None if that is done."""
         if verdict.winner is None or self._context.interruption.finish.is_set():
             return None
-        record, is_told = self._record(), self._context.is_told(self._record(), verdict.winner)
+        record = self._record()
+        is_told = self._context.is_told(record, verdict.winner)
         best = None if is_told else self._context.left_to_confirm(record, self._search_end.believed)
         if best is None and verdict.winner.key != self._context.facts.baseline.key:
             best = verdict.winner

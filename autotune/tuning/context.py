@@ -23,7 +23,7 @@ from ..records.stack import Stack
 from ..records.study import Comparison, Repeat, Stage, StudyRecord, StudySpec, Trial
 from ..records.study_results import repetitions_of
 from ..store.study import Study
-from ..verdict.aim import Aim, recompute_only_costs
+from ..verdict.aim import Aim, plans_may_help
 from ..verdict.finalists import awaited, to_confirm
 from ..verdict.repetitions import compare
 from ..verdict.search_end import NOTHING_BELIEVED, Believed
@@ -117,7 +117,7 @@ class Context:
     @property
     def plans_may_help(self) -> bool:
         """Return whether a setting with plans may be better than the same without."""
-        return not recompute_only_costs(self.facts, self.study.spec, baseline_fits=self.baseline_fits)
+        return plans_may_help(self.snapshot.record, self.facts, baseline_fits=self.baseline_fits)
 
     @property
     def measuring(self) -> Measuring:
@@ -180,7 +180,7 @@ class Context:
         return self._repeating_s(record, entrants, candidates) + self._proving_s(candidates[0])
 
     def entrants(self, record: StudyRecord, candidates: Sequence[Configuration]) -> tuple[Configuration, ...]:
-        """Return whom a confirmation of candidates measures: them, and the baseline beside them.
+        """Return the settings that a confirmation of candidates measures: these, and the baseline beside them.
 
         A baseline that does not fit is left out where there is no time for it.
         """

@@ -13,7 +13,7 @@ from ..records.choices import engine_choices
 from ..records.engines import SWITCHING_ENGINES
 from ..records.facts import ClusterFacts, Facts
 from ..records.measurement import Measurement
-from ..records.study import Comparison, Objective, StudySpec
+from ..records.study import Comparison, Objective, StudyRecord
 from ..records.units import format_bytes
 
 
@@ -78,13 +78,15 @@ class Aim:
         return f"your target of {limit}" if self.limit_bytes < self.run_limit_bytes else limit
 
 
-def recompute_only_costs(facts: Facts, spec: StudySpec, *, baseline_fits: bool) -> bool:
-    """Tell whether recompute can bring nothing: the script fits, its batch size stays, and speed is what counts.
+def plans_may_help(record: StudyRecord, facts: Facts, *, baseline_fits: bool) -> bool:
+    """Tell whether a setting with plans may be better than the same without, or whether some were tried already.
 
-    It may bring something all the same where plans were given, or where an engine compiles.
+    None is where the script fits, its batch size stays, and speed is what counts: recompute can only take time then.
+    Given plans may be better all the same, and so may plans of an engine that compiles.
     """
-    own, sizes = facts.baseline.batch_size, spec.batch_sizes
-    stays = not facts.batch_control.can_set or facts.batch_size is None or sizes == (own, own)
+    spec, own = record.spec, facts.baseline.batch_size
+    stays = not facts.batch_control.can_set or facts.batch_size is None or spec.batch_sizes == (own, own)
     compiles = spec.engine not in SWITCHING_ENGINES or not engine_choices(spec.engine).keys().isdisjoint(spec.choices)
-    seeks_speed = spec.objective.goal != "memory"
-    return baseline_fits and stays and seeks_speed and not compiles and not spec.plans_first
+    are_tried = any(trial.configuration.plans for trial in record.trials)
+    only_cost = baseline_fits and stays and spec.objective.goal != "memory" and not compiles
+    return not only_cost or bool(spec.plans_first) or are_tried

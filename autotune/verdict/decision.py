@@ -12,7 +12,7 @@ from ..records.facts import Facts
 from ..records.study import AnswerKind, Remark, StudyRecord, Trial, Verdict
 from ..records.study_results import figures_of, repetitions_of
 from . import sentences
-from .aim import Aim, recompute_only_costs
+from .aim import Aim, plans_may_help
 from .contention import may_be_faster, times_as_fast_alone
 from .finalists import (
     awaited,
@@ -103,8 +103,8 @@ def decide(
         ]
     if winner is not None:
         remarks.append(_better_trial(record, facts, answer, aim, believed))
-    may_help = winner is None or kind == "baseline_does_not_fit"
-    if facts.clusters and not may_help and recompute_only_costs(facts, record.spec, baseline_fits=True):
+    fits = winner is not None and kind != "baseline_does_not_fit"
+    if facts.clusters and not plans_may_help(record, facts, baseline_fits=fits):
         remarks.append(sentences.PLANS_NOT_SEARCHED)
     remarks.append(allocator_offer(record, aim))
     if not baseline_is_finite(tried, facts):
@@ -146,7 +146,7 @@ def allowed(record: StudyRecord, may_win: Callable[[Configuration], bool]) -> St
 
 
 def _better_trial(record: StudyRecord, facts: Facts, answer: _Answer, aim: Aim, believed: Believed) -> Remark | None:
-    """Name the best trial where it was not measured again, as it may not fit again or time was short; else None."""
+    """Name the best trial where it was not measured again, as it may not fit again or nothing was begun; else None."""
     best, winner = next(iter(feasible_trials(record.trials, facts, aim, record.repeats)), None), answer.winner
     if best is None or winner is None or best.configuration.key == winner.key:
         return None
@@ -159,7 +159,7 @@ def _better_trial(record: StudyRecord, facts: Facts, answer: _Answer, aim: Aim, 
     if best.measured is None or figures is None or repetitions_of(repeats, best.configuration):
         return None
     is_better = aim.merit_of(best.measured) > aim.merit(figures.samples_per_s, figures.peaks.fit_bytes)
-    return sentences.not_confirmed(best, aim) if is_better else None
+    return sentences.not_confirmed(best, aim, record.name) if is_better else None
 
 
 def nothing_else_tells(tried: Sequence[Trial], facts: Facts) -> bool:
@@ -226,5 +226,5 @@ def _against_baseline(
     kind: AnswerKind = "undecided" if is_open else "baseline_best"
     if compared:
         return _Answer(kind, baseline, sentences.no_win(compared, aim, scope))
-    knows_plans = facts.knows_plans or recompute_only_costs(facts, record.spec, baseline_fits=True)
+    knows_plans = facts.knows_plans or not plans_may_help(record, facts, baseline_fits=True)
     return _Answer(kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=knows_plans))

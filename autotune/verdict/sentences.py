@@ -9,6 +9,7 @@ from ..records.facts import ClusterFacts, Facts
 from ..records.figures import Figures, format_measured, format_peak
 from ..records.measurement import Measurement
 from ..records.outcome import OutOfMemory
+from ..records.printable import shell_line
 from ..records.proof import Proof
 from ..records.study import Comparison, Remark, Repeat, StudyRecord, Trial
 from ..records.study_results import figures_of, repetitions_of
@@ -195,14 +196,14 @@ def left_out(best: Trial, aim: Aim) -> Remark:
     return Remark("may_not_fit_again", text)
 
 
-def not_confirmed(best: Trial, aim: Aim) -> Remark:
-    """Say that a trial was better than the answer, and that no time was left to measure its setting again."""
+def not_confirmed(best: Trial, aim: Aim, study: str) -> Remark:
+    """Say that a trial was better than the answer, and that its setting was not measured again."""
     assert best.measured
     better = "smaller" if aim.seeks_memory else "faster"
     name = sentence(_name(best.configuration, aim))
     text = (
         f"{name} was {better} in its only trial ({format_measured(best.measured)}). "
-        "No time was left to confirm it: resume the study with a larger --time-budget."
+        f"It is not confirmed: `{shell_line(['autotune', 'resume', study])}` goes on, or with more --time-budget."
     )
     return Remark("better_unconfirmed", text)
 

@@ -86,9 +86,10 @@ class AppliedConfiguration:
         if not found:
             return None
         rows = max(own.batch_size, next((one.shape[0] for one in own.arrived if one.shape), 0))
+        advice = request.batch_control.advice_to_pass(rows)
         return Fallback(
             cause=f"batch size {request.batch_size} was asked for, but a batch {found}",
-            advice=f"The script makes its batches by another number. {request.batch_control.advice_to_pass(rows)}",
+            advice=f"The script makes its batches by another number. {advice}".rstrip(),
         )
 
     def accumulation_problem(self, micro_batches: float) -> Fallback | None:

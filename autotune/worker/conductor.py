@@ -26,7 +26,6 @@ from .hooks.hooked_script import HookedScript
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
 from .hooks.samples import SampleCounter, tensors_of
-from .hooks.schedules import ScheduleHooks
 from .hooks.steps import StepHooks
 from .modes.audit import AuditMode
 from .modes.base import Mode
@@ -82,7 +81,7 @@ class Conductor:
             failed=self._hook_failed,
             hands_off=self._is_capturing,
         )
-        self._script = HookedScript(roots, steps, loaders, ScheduleHooks())
+        self._script = HookedScript(roots, steps, loaders)
         self._mode = _MODES[request.mode](process, self._script, self._applied)
 
     def install(self) -> None:
@@ -99,7 +98,6 @@ class Conductor:
         )
         script.loaders.install()
         script.steps.install()
-        script.schedules.install()
         self._mode.installed()
         if self._is_child:
             self._when_child_ends(self._child_never_trained)

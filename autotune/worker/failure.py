@@ -141,24 +141,29 @@ def _advice(error: BaseException) -> str:
 def _advice_on_setting(error: BaseException, setting: Configuration | None, control: BatchControl | None) -> str:
     if setting is None:
         return _BY_ITSELF
-    if control is not None and setting.batch_size and (kept := _advice_on_size(error, setting.batch_size, control)):
+    kept = "" if control is None else _advice_on_size(error, setting.batch_size, control)
+    if kept and not setting.plans:
         return kept
     ways = ["keep to sizes that it can take with --batch-sizes LOW:HIGH"] if setting.batch_size else []
     ways += ["leave plans out with --engine eager"] if setting.plans else []
     ways += ["mend it for this setting"]
-    return f"If the script trains by itself, it cannot take this setting: {', or '.join(ways)}."
+    usual = f"If the script trains by itself, it cannot take this setting: {', or '.join(ways)}."
+    return f"{kept} {usual}".lstrip()
 
 
-def _advice_on_size(error: BaseException, batch_size: int, control: BatchControl) -> str:
+# An error about the size of a batch speaks of one of these.
+_ABOUT_SIZES = re.compile(r"size|shape|dimension|batch", re.IGNORECASE)
+
+
+def _advice_on_size(error: BaseException, batch_size: int | None, control: BatchControl) -> str:
     """Return what to do where the script's own batch size stands in an error at another one; else empty."""
-    own = None if control.arrivals is None else control.arrivals.batch_size
-    if control.how == "arguments" or own in (None, 1, batch_size):
+    own, told = None if control.arrivals is None else control.arrivals.batch_size, _told(error)
+    if own is None or own in (1, batch_size) or not isinstance(error, (RuntimeError, ValueError)):
         return ""
-    assert own is not None
-    if not re.search(rf"(?<![\w.]){own}(?![\w.])", str(error)):
+    advice = control.advice_to_pass(own)
+    if not advice or not _ABOUT_SIZES.search(told) or not re.search(rf"(?<![\w.]){own}(?![\w.])", told):
         return ""
-    kept = f"The error names {own}, your own batch size, so another part of the script seems to keep it."
-    return f"{kept} {control.advice_to_pass(own)}"
+    return f"The error names {own}, your own batch size, so another part of the script seems to keep it. {advice}"
 
 
 def _advice_on_path(relative: str) -> str:

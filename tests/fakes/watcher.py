@@ -28,6 +28,7 @@ class FakeWatcher:
 
     def searching(self, space):
         self.said.append("searching")
+        self.space = space
 
     def run_began(self, device, configurations):
         self.said.append("run")

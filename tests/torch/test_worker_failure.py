@@ -160,7 +160,9 @@ def test_what_to_do_about_a_script_that_fails_depends_on_what_was_changed(
     ("message", "how", "own", "is_kept"),
     [
         ("Expected hidden size (2, 32, 256), got [2, 16, 256]", "loaders", 16, True),
-        ("shape '[16, -1]' is invalid for input of size 4096", "function", 16, True),
+        ("shape '[16, -1]' is invalid for input of size 4096", "loaders", 16, True),
+        ("shape '[16, -1]' is invalid for input of size 4096", "function", 16, False),
+        ("expected 16 columns", "loaders", 16, False),
         ("shape '[16, -1]' is invalid for input of size 4096", "arguments", 16, False),
         ("mat1 and mat2 shapes cannot be multiplied (32x160 and 1.16x2)", "loaders", 16, False),
         ("size of tensor a (32) must match", "loaders", 32, False),

@@ -582,6 +582,22 @@ def test_plans_are_not_tried_for_speed_at_one_batch_size_that_fits(tmp_path, rea
     assert said == (["plans_not_searched"] if reason is None else [])
 
 
+def test_a_study_that_has_tried_plans_goes_on_with_them(tmp_path):
+    """Guards trials with plans that a space without any would take for the script itself."""
+    first = Session(tmp_path, changes={"batch_sizes": (16, 32)})
+    first.tune()
+    second = first.again()
+    second.study.set_spec(dataclasses.replace(second.spec, batch_sizes=(16, 16), max_trials=8))
+    record = second.tune()
+    assert any(trial.configuration.plans for trial in record.trials)
+    assert "plans_not_searched" not in [one.code for one in record.verdict.remarks]
+    observed = optuna_trials.observe(second.study.optuna, second.watcher.space)
+    seen = {one.number: one.configuration for one in observed}
+    planned = [trial for trial in record.trials if trial.configuration.plans and trial.number in seen]
+    assert planned
+    assert all(seen[trial.number] == trial.configuration for trial in planned)
+
+
 def test_plans_that_a_cut_off_description_has_found_are_not_looked_for_again(tmp_path):
     first = Session(tmp_path)
     first.launcher._facts = dataclasses.replace(first.facts, graphs=(), undescribed=TimedOut("too long"))

@@ -41,9 +41,9 @@ def cautioned(own, now, *, samples=4800, drops_last=True, winner=WINNER, micro_b
 def test_a_schedule_of_the_scripts_own_epochs_that_ends_too_late_is_told_with_the_option_to_pass():
     said, record = cautioned([ONE_CYCLE], [ONE_CYCLE])
     assert said == (
-        "Your OneCycleLR is made for 300 steps: one epoch at your own batch size. At batch size 48 an epoch has 100 "
-        "steps, so training ends after 33.3 % of the schedule. Pass the batch size as an option instead, behind `--`: "
-        "`--train-batch={batch_size:16}`."
+        "Your OneCycleLR is made for 300 steps: one epoch at your own batch size. At batch size 48, one epoch has 100 "
+        "steps. If you train for one epoch, you end after 33.3 % of the schedule. Pass the batch size as an option "
+        "instead, behind `--`: `--train-batch={batch_size:16}`."
     )
     stack = build_stack(record, WINNER)
     assert stack.cautions == (said,)
@@ -55,8 +55,11 @@ def test_a_schedule_of_the_scripts_own_epochs_that_ends_too_late_is_told_with_th
 @pytest.mark.parametrize(
     ("schedule", "end"),
     [
-        (Schedule("OneCycleLR", 900, raises_beyond=True), "so the script fails at step 901."),
-        (Schedule("CosineAnnealingLR", 900), "so the schedule ends after 50 % of the training."),
+        (Schedule("OneCycleLR", 900, raises_beyond=True), "The script fails at step 901."),
+        (
+            Schedule("CosineAnnealingLR", 900),
+            "If you train for 3 epochs, the schedule ends after 50 % of the training.",
+        ),
     ],
 )
 def test_a_schedule_that_ends_too_early_is_told_with_what_happens_then(schedule, end):
@@ -67,7 +70,7 @@ def test_a_schedule_that_ends_too_early_is_told_with_what_happens_then(schedule,
     measured = dataclasses.replace(trial.measured, batch_size=8, samples_per_step=(8,) * 24)
     trials = (*trials[:-1], dataclasses.replace(trials[-1], outcome=Measured(measured)))
     said = schedule_caution(dataclasses.replace(record, trials=trials), smaller)
-    assert "900 steps: 3 epochs at your own batch size. At batch size 8 as many epochs have 1,800 steps" in said
+    assert "900 steps: 3 epochs at your own batch size. At batch size 8, 3 epochs have 1,800 steps" in said
     assert end in said
 
 
@@ -90,6 +93,7 @@ def test_a_schedule_of_accumulated_steps_is_recognized():
         {"own": [Schedule("OneCycleLR", 1000)], "now": [Schedule("OneCycleLR", 1000)]},  # no whole epochs
         {"samples": None},
         {"winner": BASELINE},
+        {"winner": dataclasses.replace(WINNER, batch_size=16)},
         {"winner": dataclasses.replace(WINNER, batch_size=64)},  # never measured
     ],
 )
@@ -102,8 +106,8 @@ def test_nothing_is_said_of_schedules_that_fit_or_of_which_nothing_is_known(chan
     ("options", "said"),
     [
         ({"--bs": 16, "--heads": 16}, "`--bs={batch_size:16}`."),
-        ({"--rows": 16}, "`--rows={batch_size:16}`."),
-        ({"-b": 16, "--size": 16}, "`-b={batch_size:16}`."),
+        ({"--train_bsz": 16, "--heads": 16}, "`--train_bsz={batch_size:16}`."),
+        ({"--workers": 16}, "as `--batch-size={batch_size:16}`"),
         ({}, "as `--batch-size={batch_size:16}`, or let the script ask autotune.batch_size()."),
         ({"--batch": 16, "--eval-batch": 16}, "as `--batch-size={batch_size:16}`"),
         ({"--heads": 16, "--layers": 16}, "as `--batch-size={batch_size:16}`"),
@@ -112,3 +116,30 @@ def test_nothing_is_said_of_schedules_that_fit_or_of_which_nothing_is_known(chan
 )
 def test_the_option_to_pass_is_the_only_one_that_can_be_meant(options, said):
     assert said in BatchControl("loaders", options=options).advice_to_pass(16)
+
+
+@pytest.mark.parametrize("how", ["arguments", "function"])
+def test_whoever_passes_the_batch_size_already_is_not_told_to(how):
+    control = BatchControl(how, options={"--bs": 16})
+    assert control.advice_to_pass(16) == ""
+    assert cautioned([ONE_CYCLE], [ONE_CYCLE], control=control)[0].endswith("33.3 % of the schedule.")
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        BASELINE,
+        dataclasses.replace(WINNER, batch_size=16),
+        dataclasses.replace(WINNER, batch_size=32, accumulation=2),
+    ],
+)
+def test_a_setting_that_keeps_the_steps_of_an_epoch_is_told_nothing_however_they_are_rounded(kept):
+    # 301 batches make 75.25 steps of four batches; the script's 3 epochs have 76 steps each.
+    schedule = Schedule("CosineAnnealingLR", 228)
+    record = cautioned([schedule], [schedule], samples=4810, drops_last=False, micro_batches=4)[1]
+    trial = next(one for one in record.trials if one.configuration.key == BASELINE.key)
+    trials = (*record.trials, dataclasses.replace(trial, number=99, configuration=kept))
+    assert schedule_caution(dataclasses.replace(record, trials=trials), kept) == ""
+    other = dataclasses.replace(kept, batch_size=64, accumulation=0)
+    trials = (*record.trials, dataclasses.replace(trial, number=99, configuration=other))
+    assert schedule_caution(dataclasses.replace(record, trials=trials), other) != ""

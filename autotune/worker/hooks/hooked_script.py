@@ -6,15 +6,13 @@ from dataclasses import dataclass
 
 from .loaders import LoaderHooks
 from .roots import RootHooks
-from .schedules import ScheduleHooks
 from .steps import StepHooks
 
 
 @dataclass(frozen=True)
 class HookedScript:
-    """Its root modules, its optimizers and steps, its DataLoaders, its learning rate schedulers."""
+    """Its root modules, its optimizers and steps, its DataLoaders."""
 
     roots: RootHooks
     steps: StepHooks
     loaders: LoaderHooks
-    schedules: ScheduleHooks

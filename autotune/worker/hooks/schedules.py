@@ -5,27 +5,29 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 import weakref
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from torch.optim.lr_scheduler import LRScheduler, OneCycleLR, SequentialLR
 
 from ...records.measurement import Schedule
 
-# Attributes of torch's schedulers that say how long they are.
-_LENGTHS = ("total_steps", "T_max", "total_iters")
-# Names that a schedule's function may have for its length; a warm-up is a part of it.
-_LENGTH_NAME = re.compile(r"^(?!.*warm).*(steps|iter)", re.IGNORECASE)
+# Attributes of those of torch's schedulers that are made for a whole training, and not for its warm-up.
+_LENGTHS = {"OneCycleLR": "total_steps", "CosineAnnealingLR": "T_max", "PolynomialLR": "total_iters"}
+# Names that a schedule's function may have for the length of the training.
+_LENGTH_NAME = re.compile(r"(?i)^(?!.*(per|warm|decay|stable|accum|log|eval|save)).*(total|max|train).*(steps|iters?)$")
 # A scheduler that makes fewer steps than this per optimizer step is stepped once per epoch.
 _LEAST_PER_STEP = 0.75
 
 
 class ScheduleHooks:
-    """Remembers each scheduler that the script makes."""
+    """Remembers each scheduler that the script makes, with optimizer steps and its own when it was seen first."""
 
     def __init__(self) -> None:
-        self._made: list[weakref.ref[LRScheduler]] = []
+        self._seen: weakref.WeakKeyDictionary[LRScheduler, tuple[int, int] | None] = weakref.WeakKeyDictionary()
 
     def install(self) -> None:
         """Wrap the constructor that torch's schedulers call, and that of the one that does not; once per process."""
@@ -36,35 +38,45 @@ class ScheduleHooks:
         @functools.wraps(original)
         def construct(scheduler: LRScheduler, *arguments: Any, **keywords: Any) -> None:
             original(scheduler, *arguments, **keywords)
-            self._made.append(weakref.ref(scheduler))
+            with suppress(TypeError):  # a class of the script's own that cannot be hashed
+                self._seen[scheduler] = None
 
         return construct
 
     def schedules(self, steps: int) -> tuple[Schedule, ...]:
-        """Return the schedules of known length that follow optimizer steps, after so many of these."""
-        alive = [one for made in self._made if (one := made()) is not None]
-        inner = {id(one) for each in alive if isinstance(each, SequentialLR) for one in each._schedulers}
-        found = [_schedule(one, steps) for one in alive if id(one) not in inner]
-        return tuple(dict.fromkeys(one for one in found if one is not None))
+        """Return the schedules of known length that follow optimizer steps, after so many of these.
+
+        Steps are counted from an earlier call on: a script may go on where it stopped, or step in another order.
+        """
+        found = dict[Schedule, None]()
+        inner = {id(one) for each in self._seen if isinstance(each, SequentialLR) for one in each._schedulers}
+        for scheduler, first in list(self._seen.items()):
+            with suppress(Exception):  # it is the script's, and may be of any kind
+                if first is None:
+                    self._seen[scheduler] = steps, scheduler.last_epoch
+                elif id(scheduler) not in inner and (one := _schedule(scheduler, steps - first[0], first[1])):
+                    found[one] = None
+        return tuple(found)
 
 
-def _schedule(scheduler: LRScheduler, steps: int) -> Schedule | None:
+def _schedule(scheduler: LRScheduler, steps: int, before: int) -> Schedule | None:
     length = _length(scheduler)
-    # The latest optimizer step may not have been followed yet.
-    per_step = scheduler.last_epoch / (steps - 1) if steps > 1 else 0.0
+    per_step = (scheduler.last_epoch - before) / steps if steps > 1 else 0.0
     if length is None or per_step < _LEAST_PER_STEP:
         return None
-    # Accelerate makes a step for each process.
-    return Schedule(type(scheduler).__name__, round(length / round(per_step)), isinstance(scheduler, OneCycleLR))
+    # Accelerate makes a step for each process, and none beyond the end.
+    raises = isinstance(scheduler, OneCycleLR) and "accelerate.scheduler" not in sys.modules
+    return Schedule(type(scheduler).__name__, round(length / round(per_step)), raises)
 
 
 def _length(scheduler: LRScheduler) -> int | None:
     if isinstance(scheduler, SequentialLR):
         last = _length(scheduler._schedulers[-1])
-        return None if last is None else scheduler._milestones[-1] + last
-    known = (getattr(scheduler, name, None) for name in _LENGTHS)
+        return None if last is None else (scheduler._milestones or [0])[-1] + last
+    attribute = next((_LENGTHS[one.__name__] for one in type(scheduler).__mro__ if one.__name__ in _LENGTHS), "")
     named = [one for each in getattr(scheduler, "lr_lambdas", ()) for one in _named_lengths(each)]
-    return next((one for one in [*known, max(named, default=None)] if type(one) is int and one > 1), None)
+    lengths = [getattr(scheduler, attribute, None), max(named, default=None)]
+    return next((one for one in lengths if type(one) is int and one > 1), None)
 
 
 def _named_lengths(function: Callable[..., Any]) -> Iterator[int]:

@@ -18,6 +18,7 @@ from ..describing.arriving import ArrivingData
 from ..describing.description import Baseline, optimizer_facts
 from ..describing.root_inputs import RootCall
 from ..garbage import LongLived
+from ..hooks.schedules import ScheduleHooks
 from ..measuring.memory_matrix import MemoryMatrix
 from ..measuring.memory_split import memory_split
 from ..measuring.peaks import MemoryWatch
@@ -86,9 +87,14 @@ class MeasureMode(Mode):
         self._matrix: MemoryMatrix | None = None
         self._graphs_before_step = 0
         self._occurrences: dict[str, int] = {}
+        self._made_schedules = ScheduleHooks()
         self._schedules: tuple[Schedule, ...] = ()
         self._calls_before: tuple[Counter[Any], int] | None = None
         self._calls_in_step: Counter[Any] | None = None
+
+    def installed(self) -> None:
+        """Watch the schedulers that the script makes."""
+        self._made_schedules.install()
 
     def ready(self) -> None:
         """Begin the trial with its first training call."""
@@ -200,7 +206,7 @@ class MeasureMode(Mode):
 
     def _take_stock(self) -> None:
         """Keep the figures of models, optimizers and schedulers: when the script has ended, they are gone."""
-        self._schedules = self._script.schedules.schedules(self._process.steps)
+        self._schedules = self._made_schedules.schedules(self._process.steps)
         modules, optimizers = self._script.roots.modules(), self._script.steps.optimizers
         split, facts = memory_split(modules, optimizers), tuple(map(optimizer_facts, optimizers))
         self._baseline = replace(self._baseline, split=split, optimizers=facts)
