@@ -37,6 +37,7 @@ COMMANDS = {
     "verify": "Check that a bundle does not change what a script computes.",
     "gate": "Check whether a bundle has become slower or needs more memory.",
     "config": "Show the settings in force, and their sources.",
+    "clean": "Remove compile caches of studies in this folder.",
     "doctor": "Check GPU, torch and memory limits of this machine.",
     "engines": "List the engines, and what they lack here.",
 }

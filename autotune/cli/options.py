@@ -127,6 +127,7 @@ StorageOption = Annotated[
     str, typer.Option(metavar="URL", help="Database of studies: a file, or an SQLAlchemy URL such as postgresql://…")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON on standard output.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only list what would be removed.")]
 OutputOption = Annotated[
     Path | None, typer.Option(metavar="DIR", help="The folder to write the bundle to. Default: autotune-STUDY.")
 ]

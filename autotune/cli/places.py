@@ -45,6 +45,12 @@ def logs_of(study: str, named: Path | None) -> Path:
     return named or Path("runs") / _folder_of(study)
 
 
+def caches_of_studies() -> dict[str, Path]:
+    """Return the folders of the studies' compile caches, by the names of the studies' folders."""
+    found = sorted((_state_folder() / "runs").glob("*/caches"))
+    return {folder.parent.name: folder for folder in found if folder.is_dir()}
+
+
 def kept_files() -> Path:
     """Return where files that runs change are kept aside: once for all studies, which may change the same files."""
     return _state_folder() / "kept"

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ..files.change_log import open_lock, try_lock
 
+_BLOCK = 512  # bytes, of `st_blocks`
 # The folders in a cache, and the variable that leads torch, Triton and torch.utils.cpp_extension to each.
 _VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "TORCH_EXTENSIONS_DIR": "extensions"}
 
@@ -53,6 +54,36 @@ class CompileCaches:
         try_lock(lock)
         (new / "made-for").write_text(made_for)
         return Loan(new.rename(folder / name), lock)
+
+
+def remove_caches(root: Path, *, dry_run: bool = False) -> tuple[int, int]:
+    """Remove the caches below a folder that no run uses; return the bytes of these, and of those in use.
+
+    With ``dry_run`` nothing is removed. What cannot be removed counts as in use.
+    """
+    freed_bytes = used_bytes = 0
+    for cache in sorted(root.glob("*/*")):
+        size = _size_of(cache)
+        with contextlib.suppress(OSError):
+            lock = open_lock(cache / "lock")
+            is_free = try_lock(lock)
+            if is_free and not dry_run:
+                shutil.rmtree(cache)
+            os.close(lock)
+            if is_free:
+                freed_bytes += size
+                continue
+        used_bytes += size
+    return freed_bytes, used_bytes
+
+
+def _size_of(folder: Path) -> int:
+    files = (Path(inner) / name for inner, _, names in os.walk(folder) for name in names)
+    size = 0
+    for file in files:
+        with contextlib.suppress(OSError):  # gone meanwhile
+            size += file.lstat().st_blocks * _BLOCK
+    return size
 
 
 class Loan:

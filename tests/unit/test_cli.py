@@ -21,6 +21,7 @@ from autotune.cli import COMMANDS, load_command, main, places, tables
 from autotune.cli.local_launcher import interruption
 from autotune.cli.summary import how_to_go_on
 from autotune.errors import RunError
+from autotune.launch.caches import CompileCaches
 from autotune.records.fingerprint import script_sha256
 from autotune.records.outcome import ScriptError
 from autotune.records.study import StudySpec
@@ -495,3 +496,32 @@ def test_sigterm_cancels_at_once():
     with interruption() as state:
         signal.raise_signal(signal.SIGTERM)
         assert (state.finish.is_set(), state.cancel.is_set()) == (True, True)
+
+
+def test_clean_removes_compile_caches_and_nothing_else(autotune, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert autotune("clean")[:2] == (0, "There are no compile caches to remove.\n")
+    runs, kernels = tmp_path / ".autotune/runs", {}
+    for study in ("one", "two"):
+        loan = CompileCaches(runs / study / "caches").lend(None)
+        kernels[study] = Path(loan.variables["TORCHINDUCTOR_CACHE_DIR"]) / "kernel.so"
+        kernels[study].write_bytes(b"\0" * 8192)
+        if study == "one":
+            loan.take_back(ended_well=True)
+    log = runs / "one/discovery/stderr.log"
+    log.parent.mkdir()
+    log.write_text("a line")
+
+    code, output, _ = autotune("clean", "--dry-run")
+    assert code == 0
+    assert re.search(r"^one +\S+ KiB would be removed$", output, re.MULTILINE)
+    assert "two" not in output
+    assert output.endswith("are in use, and stay: run `autotune clean` again afterwards.\n")
+    assert kernels["one"].exists()
+
+    (one, two) = json.loads(autotune("clean", "--json")[1])
+    assert (one["study"], one["used_bytes"], two["study"], two["freed_bytes"]) == ("one", 0, "two", 0)
+    assert one["freed_bytes"] >= 8192
+    assert not kernels["one"].exists()
+    assert kernels["two"].exists()
+    assert log.exists()

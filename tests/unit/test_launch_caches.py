@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.launch import caches
-from autotune.launch.caches import CompileCaches, Loan
+from autotune.launch.caches import CompileCaches, Loan, remove_caches
 
 
 def put(loan: Loan, name: str) -> Path:
@@ -109,3 +109,23 @@ def test_runs_at_the_same_time_share_no_cache(tmp_path: Path) -> None:
     loans = [CompileCaches(tmp_path).lend(device) for device in (None, None, 0, 1)]
 
     assert len({loan.variables["TORCHINDUCTOR_CACHE_DIR"] for loan in loans}) == 4
+
+
+def test_caches_that_no_run_uses_are_removed_and_others_stay(tmp_path: Path) -> None:
+    caches = CompileCaches(tmp_path)
+    first, second = caches.lend(None), caches.lend(None)
+    free, used = put(first, "kernel.so"), put(second, "kernel.so")
+    first.take_back(ended_well=True)
+
+    freed_bytes, used_bytes = remove_caches(tmp_path, dry_run=True)
+    assert free.exists()
+    assert freed_bytes > 0
+    assert used_bytes > 0
+
+    assert remove_caches(tmp_path) == (freed_bytes, used_bytes)
+    assert not free.exists()
+    assert used.exists()
+    second.take_back(ended_well=True)
+    assert remove_caches(tmp_path) == (used_bytes, 0)
+    assert remove_caches(tmp_path) == (0, 0)
+    put(caches.lend(None), "kernel.so")
