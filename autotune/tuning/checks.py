@@ -253,7 +253,7 @@ def check_script(path: Path, *, python: str) -> Path:
         notebook, script = (shell_word(as_operand(str(one))) for one in (path, path.with_suffix(".py")))
         raise UsageError(
             f"{str(path)!r} is a notebook, which Python does not run",
-            hint=f"make a script of it: jupyter nbconvert --to script {notebook}; then autotune {script}",
+            hint=f"make a script of it: jupyter nbconvert --to script {notebook}; then autotune run {script}",
         )
     _check_parses(path, f"{str(path)!r} is not Python source", hint="give a Python script")
     resolved = path.resolve()

@@ -191,6 +191,17 @@ def test_loaders_made_at_a_chosen_place_are_resized_each_time() -> None:
     assert made == [[4, 4, 4]] * 3 + [[6, 6]] * 2
 
 
+@pytest.mark.parametrize(("draws", "epoch"), [(12, 12), (36, 36), (10**10, None)])
+def test_a_sampler_that_never_ends_makes_no_epoch(draws: int, epoch: int | None) -> None:
+    hooks = installed()
+    loader = DataLoader(rows(12), 4, sampler=RandomSampler(range(12), replacement=True, num_samples=draws))
+    for _ in loader:
+        hooks.training_call()
+        break
+    found = hooks.epoch(4)
+    assert (None if found is None else found.samples) == epoch
+
+
 class Buckets:
     """A batch sampler of the script's own, without a batch size."""
 

@@ -19,6 +19,8 @@ from torch.utils.data import dataloader
 from ...records.facts import BatchControl, EpochFacts
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
+# A sampler that draws the data set more often than this is there to never end; what it draws is no epoch.
+_MOST_REPEATS = 100
 
 
 @dataclass
@@ -263,8 +265,11 @@ def _epoch(loader: Any, batch_size: int | None) -> EpochFacts | None:
     try:
         is_stock = type(sampler) is torch.utils.data.BatchSampler
         samples = len(sampler.sampler) if is_stock else len(sampler) * batch_size
+        held = len(loader.dataset) if hasattr(loader.dataset, "__len__") else samples
     except Exception:
         return None  # a sampler need not have a length
+    if samples > _MOST_REPEATS * held:
+        return None
     return EpochFacts(samples, drops_last=bool(getattr(sampler, "drop_last", False)))
 
 
