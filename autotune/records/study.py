@@ -260,10 +260,14 @@ _ByRepetitions = Literal["winner", "no_better", "futile", "unresolved", "too_slo
 _ByTrials = Literal["nothing_better", "fits_instead", "nothing_fits", "disturbed", "machine_too_busy", "only_baseline"]
 _None = Literal["not_counted", "baseline_not_measured", "nothing_measured", ""]
 # What else bears on an answer.
-_OfBaseline = Literal["baseline_does_not_fit", "baseline_failed", "loss_not_finite"]
+_OfBaseline = Literal["baseline_does_not_fit", "baseline_failed", "epochs_wait", "loss_not_finite"]
 _OfMachine = Literal["allocator_idle", "gpu_throttled", "machine_busy"]
 _OfOthers = Literal[
-    "better_unconfirmed", "kernels_not_searched", "may_not_fit_again", "not_equivalent", "plans_not_searched"
+    "better_unconfirmed",
+    "kernels_not_searched",
+    "may_not_fit_again",
+    "not_equivalent",
+    "plans_not_searched",
 ]
 RemarkCode = Literal[_ByRepetitions, _ByTrials, _None, _OfBaseline, _OfMachine, _OfOthers]
 

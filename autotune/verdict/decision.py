@@ -100,6 +100,7 @@ def decide(
             sentences.busy(record, its_own or comparisons, aim),
             sentences.throttled(record),
             sentences.unsearched(record),
+            sentences.whole_epochs(record, its_own[0]) if kind == "winner" and not aim.seeks_memory else None,
         ]
     if winner is not None:
         remarks.append(_better_trial(record, facts, answer, aim, believed))

@@ -13,13 +13,23 @@ from ..records.printable import shell_line
 from ..records.proof import Proof
 from ..records.study import Comparison, Remark, Repeat, StudyRecord, Trial
 from ..records.study_results import figures_of, repetitions_of
-from ..records.units import TELLS_NOTHING, format_bytes, format_rate, format_ratio, format_share, format_speed
+from ..records.units import (
+    TELLS_NOTHING,
+    format_bytes,
+    format_duration,
+    format_rate,
+    format_ratio,
+    format_share,
+    format_speed,
+)
 from ..records.words import counted, sentence, setting_words
 from .aim import Aim
 from .contention import lacks_kernels, times_as_fast_alone
 from .sequential import FIRST_LOOK, LEAST_GAIN
 
 _UNKNOWN_PLANS = "it is not known what could be recomputed"
+# Whole epochs are told from training steps where a gain is less by this factor.
+_WORTH_CORRECTING = 1.05
 # Other programs are reported if they were there in at least this share of measurements.
 _WORTH_REPORTING = 0.1
 
@@ -194,6 +204,22 @@ def left_out(best: Trial, aim: Aim) -> Remark:
         f"peaks differ between processes, and in another process it may pass {aim.limit_text()}."
     )
     return Remark("may_not_fit_again", text)
+
+
+def whole_epochs(record: StudyRecord, best: Comparison) -> Remark | None:
+    """Say how much of a winner's gain whole epochs have, where each waits for its first batch; None for all of it."""
+    epoch = None if record.facts is None else record.facts.epoch
+    if epoch is None or not epoch.start_s:
+        return None
+    processes = next((one.measured.num_processes for one in record.trials if one.measured), 1)
+    ours, own = (epoch.samples * processes / one.samples_per_s + epoch.start_s for one in _both_figures(best))
+    if best.speedup < _WORTH_CORRECTING * own / ours:
+        return None
+    text = (
+        f"These speeds are of training steps. Each epoch also waits {format_duration(epoch.start_s)} for its first "
+        f"batch, at any batch size: whole epochs of {epoch.samples:,} samples are {format_ratio(own / ours)} as fast."
+    )
+    return Remark("epochs_wait", text)
 
 
 def not_confirmed(best: Trial, aim: Aim, study: str) -> Remark:

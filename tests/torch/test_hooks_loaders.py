@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -200,6 +201,37 @@ def test_a_sampler_that_never_ends_makes_no_epoch(draws: int, epoch: int | None)
         break
     found = hooks.epoch(4)
     assert (None if found is None else found.samples) == epoch
+
+
+class Slow(Dataset):
+    """Takes long to begin, as processes of a loader do, and a while for each batch."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(0.001)
+        return torch.zeros(1)
+
+
+class LateSampler(SequentialSampler):
+    def __iter__(self) -> Iterator[int]:
+        time.sleep(0.2)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_wait_for_an_epochs_first_batch_is_known(workers: int) -> None:
+    hooks = installed()
+    loader = DataLoader(Slow(), 2, sampler=LateSampler(range(12)), num_workers=workers, persistent_workers=workers > 0)
+    for _ in range(3):
+        for _ in loader:
+            hooks.training_call()
+    (made,) = hooks.loaders
+    assert (len(made.starts_s), len(made.waits_s)) == (3, 15), "one of each epoch, and one of each other batch"
+    found = hooks.epoch(2)
+    assert found is not None
+    assert 0.19 < found.start_s < 5
 
 
 class Buckets:

@@ -9,6 +9,7 @@ import pytest
 
 from autotune.records.configuration import Configuration
 from autotune.records.environment import DeviceConditions
+from autotune.records.facts import EpochFacts
 from autotune.records.measurement import Peaks
 from autotune.records.outcome import Died, Measured, OutOfMemory, TimedOut
 from autotune.records.plan import Plan
@@ -892,6 +893,23 @@ def test_a_winner_is_told_with_what_was_left_out_for_it():
         "Recomputing all 12 gelu operators at batch 48 was faster in its trial, at a peak of 800 MiB. It was left out: "
         "peaks differ between processes, and in another process it may pass 900 MiB."
     )
+
+
+def test_a_winner_is_told_with_the_gain_of_whole_epochs_where_each_waits_for_its_first_batch():
+    def remarks(start_s, rates=(405.0, 404.0, 406.0)):
+        facts = dataclasses.replace(FACTS, epoch=EpochFacts(3400, drops_last=True, start_s=start_s))
+        won = repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(LAYERS, *rates)
+        tried = trials((BASELINE, fast(340.0)), (LAYERS, fast(400.0)))
+        record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", facts, tried, tuple(won))
+        return [one for one in decide(record, LIMIT, STOP).remarks if one.code == "epochs_wait"]
+
+    (remark,) = remarks(10.0)
+    # 3,400 samples take 10 s and 8.4 s beside the wait of 10 s.
+    assert remark.text.endswith(
+        "waits 10s for its first batch, at any batch size: whole epochs of 3,400 samples are 1.087x as fast."
+    )
+    assert remarks(0.0) == []
+    assert remarks(0.01) == []
 
 
 def test_a_winner_is_told_with_the_better_trial_that_was_not_measured_again():

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
+import statistics
 import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -34,6 +36,14 @@ class _Loader:
     reason: str = ""
     trained: int = 0
     epoch: EpochFacts | None = None
+    # The seconds until an epoch's first batch, and until others.
+    starts_s: list[float] = field(default_factory=list)
+    waits_s: deque[float] = field(default_factory=lambda: deque(maxlen=100))
+
+    def epoch_start_s(self) -> float:
+        """Return how much longer an epoch waits for its first batch than for others."""
+        waits_s = statistics.median(self.waits_s or [0.0])
+        return max(0.0, statistics.median(self.starts_s or [0.0]) - waits_s)
 
 
 @dataclass
@@ -47,6 +57,8 @@ class _Draws:
     sizes: deque[int] = field(default_factory=deque)
     # Of index lists that were drawn ahead of their batches; None where a list does not tell.
     ahead: deque[int | None] = field(default_factory=deque)
+    # When an epoch began whose first batch is still to come; 0.0 after it.
+    began_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -132,7 +144,9 @@ class LoaderHooks:
         Nor does it say where its batches are not those of ``batch_size``: its data set may make whole batches.
         """
         most = max(self.training_loaders(), key=lambda loader: loader.trained, default=None)
-        return None if most is None or most.batch_size != batch_size else most.epoch
+        if most is None or most.epoch is None or most.batch_size != batch_size:
+            return None
+        return replace(most.epoch, start_s=most.epoch_start_s())
 
     def training_sites(self) -> tuple[str, ...]:
         """Return where loaders are made again and again, all of them for training."""
@@ -210,15 +224,18 @@ class LoaderHooks:
             record = hooks._by_loader.get(loader)
             if record is not None and not hooks._rests:
                 record.epoch = _epoch(loader, record.batch_size)
-                own._autotune_draws = hooks._open[id(own)] = _Draws(record)
+                own._autotune_draws = hooks._open[id(own)] = _Draws(record, began_s=time.perf_counter())
                 weakref.finalize(own, hooks._open.pop, id(own), None)
             init(own, loader)
 
         def _reset(own: Any, *arguments: Any, **keywords: Any) -> Any:
             # With persistent workers one iterator serves every epoch; what an epoch left early had drawn ahead is gone.
             if hasattr(own, "_autotune_draws"):
-                own._autotune_draws.ahead.clear()
-                own._autotune_draws.sizes.clear()
+                draws = own._autotune_draws
+                draws.ahead.clear()
+                draws.sizes.clear()
+                # The first epoch begins before that.
+                draws.began_s = draws.began_s or time.perf_counter()
             return reset(own, *arguments, **keywords)
 
         def _next_index(own: Any) -> Any:
@@ -229,9 +246,13 @@ class LoaderHooks:
             return index
 
         def __next__(own: Any) -> Any:  # noqa: N807
+            asked_s = time.perf_counter()
             batch = advance(own)
             draws = getattr(own, "_autotune_draws", None)
             if draws is not None and not hooks._rests:
+                waits_s = draws.loader.starts_s if draws.began_s else draws.loader.waits_s
+                waits_s.append(time.perf_counter() - (draws.began_s or asked_s))
+                draws.began_s = 0.0
                 size = draws.ahead.popleft() if draws.ahead else None
                 if size is None or own._dataset_kind == dataloader._DatasetKind.Iterable:
                     size = _leading_size(batch)
