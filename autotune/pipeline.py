@@ -185,6 +185,8 @@ def discover(
     budget.costs.note_trial(facts.baseline, baseline, measured_s, is_fresh=True)
     limit_bytes = memory_limit(spec.memory_limit_bytes, memory_of(facts.environment))
     first_s = time.monotonic() - began
+    if facts.clusters:
+        budget.costs.note_description(first_s - measured_s)
     passes = isinstance(baseline, Measured) and may_fit_below(baseline.measurement.peaks, limit_bytes)
     if passes and budget.holds(measured_s):
         again = run(trial_request(paced, facts, (facts.baseline,), limit_bytes, kernel_search=False))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..errors import RunError
 from .command import make_app, print_json
 from .options import DryRunOption, JsonOption
 
@@ -16,7 +17,15 @@ def clean(dry_run: DryRunOption = False, json: JsonOption = False) -> None:
     from .places import caches_of_studies
     from .tables import make_console, print_rows
 
-    found = {study: remove_caches(folder, dry_run=dry_run) for study, folder in caches_of_studies().items()}
+    found = {}
+    for study, folder in caches_of_studies().items():
+        try:
+            found[study] = remove_caches(folder, dry_run=dry_run)
+        except OSError as error:
+            raise RunError(
+                f"the caches in {str(folder)!r} could not be removed: {error.strerror}",
+                hint="remove that folder as the user who made it",
+            ) from None
     if json:
         rows = [{"study": study, "freed_bytes": freed, "used_bytes": used} for study, (freed, used) in found.items()]
         print_json(rows)

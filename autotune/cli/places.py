@@ -48,6 +48,9 @@ def logs_of(study: str, named: Path | None) -> Path:
 def caches_of_studies() -> dict[str, Path]:
     """Return the folders of the studies' compile caches, by the names of the studies' folders."""
     found = sorted((_state_folder() / "runs").glob("*/caches"))
+    for folder in found:
+        _check_within(folder.parent)
+        _check_within(folder)
     return {folder.parent.name: folder for folder in found if folder.is_dir()}
 
 

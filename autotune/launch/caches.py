@@ -59,22 +59,30 @@ class CompileCaches:
 def remove_caches(root: Path, *, dry_run: bool = False) -> tuple[int, int]:
     """Remove the caches below a folder that no run uses; return the bytes of these, and of those in use.
 
-    With ``dry_run`` nothing is removed. What cannot be removed counts as in use.
+    With ``dry_run`` nothing is removed. Links are not followed. OSError if a cache cannot be removed.
     """
     freed_bytes = used_bytes = 0
-    for cache in sorted(root.glob("*/*")):
-        size = _size_of(cache)
-        with contextlib.suppress(OSError):
-            lock = open_lock(cache / "lock")
-            is_free = try_lock(lock)
-            if is_free and not dry_run:
-                shutil.rmtree(cache)
-            os.close(lock)
-            if is_free:
-                freed_bytes += size
+    for cache in _caches_in(root):
+        lock = open_lock(cache / "lock")
+        try:
+            size = _size_of(cache)
+            if not try_lock(lock):
+                used_bytes += size
                 continue
-        used_bytes += size
+            freed_bytes += size
+            if not dry_run:
+                # By a name that nobody looks at, so that no run takes what is half there.
+                shutil.rmtree(cache.rename(cache.with_name(f".{cache.name}")))
+        finally:
+            os.close(lock)
     return freed_bytes, used_bytes
+
+
+def _caches_in(root: Path) -> list[Path]:
+    """List the caches that runs may be lent; what is no folder of ours is none."""
+    folders = [] if root.is_symlink() else [one for one in root.glob("*") if not one.is_symlink()]
+    found = sorted(cache for folder in folders for cache in folder.glob("*") if not cache.name.startswith("."))
+    return [cache for cache in found if not cache.is_symlink() and (cache / "made-for").is_file()]
 
 
 def _size_of(folder: Path) -> int:

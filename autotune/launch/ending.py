@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from ..machine.meters.run_meter import Sample
@@ -58,17 +57,14 @@ def failure_of(
     describing_s: float | None,
     limit_bytes: int | None,
     oom_kills: int | None,
-    directory: Path,
 ) -> Outcome:
     """Name the failure; its log lines are for the caller to put in.
 
     ``status`` is the main process's return code as ``subprocess`` gives it: negative is a signal. ``place`` says in
     words that follow "killed" where the run was, after ``steps`` of all its trials together. ``reason`` is the worker's
     last word. ``describing_s`` is what a description may take in all; None where none is under way. ``oom_kills`` is
-    the number of processes that the kernel killed for memory meanwhile; None where it does not say. ``directory`` is
-    the run's, whose logs an advice names.
+    the number of processes that the kernel killed for memory meanwhile; None where it does not say.
     """
-    log = _seen_from_here(directory / "stderr.log")
     where = f"{place}, after step {steps}" if steps else place
     killed_inside = ending.how == "exited" and (status == -signal.SIGKILL or status > 0)
     # Where a deadline passed, others may have waited for the one that was killed.
@@ -84,20 +80,20 @@ def failure_of(
     if ending.how == "start_timeout":
         return TimedOut(
             cause=f"no training step ended within {patience.start_timeout_s:g} s: killed {place}",
-            advice=f"If it was still loading or compiling, allow more with --start-timeout; see {log}.",
+            advice="If it was still loading or compiling, allow more with --start-timeout; see stderr.log.",
             phase=phase,
         )
     if ending.how == "trial_timeout":
         return TimedOut(
             cause=f"the trial was not measured within {patience.trial_timeout_s:g} s: killed {where}",
-            advice=f"If its steps are slow, allow more with --trial-timeout; {log} shows where it hung.",
+            advice="If its steps are slow, allow more with --trial-timeout; stderr.log shows where it hung.",
             phase=phase,
         )
     if ending.how == "describing_timeout":
         assert describing_s is not None
         return TimedOut(
             cause=f"describing the script took longer than the {describing_s:.0f} s that it may take: killed {where}",
-            advice=f"A larger --time-budget gives it more time; {log} shows where it was.",
+            advice="A larger --time-budget gives it more time; stderr.log shows where it was.",
             phase=phase,
         )
     if ending.how == "over_limit":
@@ -116,7 +112,7 @@ def failure_of(
     if ending.how == "finished" or (reason and status == 0):
         return Died(
             cause=f"the worker left without a result {where}: {reason}",
-            advice=f"The script's last lines are in {log}, and in stdout.log beside it.",
+            advice="The script's last lines are in stdout.log and stderr.log.",
             exit_status=status if ending.how == "exited" else None,
             phase=phase,
         )
@@ -129,7 +125,7 @@ def failure_of(
         )
     if status < 0:
         name = _signal_name(-status)
-        shown = f"{log} shows which line crashed. " if -status in _CRASHES else ""
+        shown = "stderr.log shows which line crashed. " if -status in _CRASHES else ""
         return Died(
             cause=f"killed by {name} {where}",
             advice=f"{shown}Run the script by itself with the same batch size; if that works, leave plans out: "
@@ -139,15 +135,10 @@ def failure_of(
         )
     return Died(
         cause=f"ended with status {status} and without a result {where}",
-        advice=f"Run the script by itself with the same arguments; its last lines are in {log}.",
+        advice="Run the script by itself with the same arguments; its last lines are in stderr.log.",
         exit_status=status,
         phase=phase,
     )
-
-
-def _seen_from_here(path: Path) -> Path:
-    here = Path.cwd()
-    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def _signal_name(number: int) -> str:

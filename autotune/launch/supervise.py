@@ -409,7 +409,6 @@ class Supervision:
             describing_s=self._result_log.may_take_s,
             limit_bytes=self._request.memory_limit_bytes,
             oom_kills=(kills or 0) - (self._oom_kills or 0) if known else None,
-            directory=self._directory,
         )
         if isinstance(failure, Died) and shutil.disk_usage(self._directory).free < _DISK_FULL_BYTES:
             # It may well have died of that, and then says nothing about the configuration.

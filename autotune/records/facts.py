@@ -153,14 +153,10 @@ class AccumulationControl:
 
 @dataclass(frozen=True)
 class EpochFacts:
-    """An epoch of the DataLoader that fed training, in one process. ``drops_last``: only whole batches are trained.
-
-    ``start_s`` is how long an epoch waits for its first batch, as for processes of the loader that have to start.
-    """
+    """An epoch of the DataLoader that fed training, in one process. ``drops_last``: only whole batches are trained."""
 
     samples: int
     drops_last: bool
-    start_s: float = 0.0
 
     def batches(self, batch_size: int) -> int:
         """Return how many batches of a size there are."""

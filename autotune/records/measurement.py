@@ -92,6 +92,8 @@ class Measurement:
     conditions: DeviceConditions | None = None  # of the GPU; None on a CPU and where nobody looked
     occurrences: dict[str, int] = field(default_factory=dict)  # as of `Fingerprint`
     schedules: tuple[Schedule, ...] = ()  # those that follow optimizer steps
+    # How much longer an epoch waits for its first batch than for others; None where no second epoch was seen to begin.
+    epoch_wait_s: float | None = None
 
     @property
     def step_time_s(self) -> float:

@@ -33,7 +33,8 @@ _REACH = 2.0
 class Knowledge:
     """The study so far: its trials, the ``feasible`` ones that fit, and whether the engine fails on this script.
 
-    Candidates that should take longer than ``longest_s``, or compiled ones than ``longest_compiled_s``, are not open.
+    Candidates that should take longer than ``longest_s``, or compiled ones than ``longest_compiled_s``, or others with
+    plans than ``longest_planned_s``, are not open.
     ``model_of`` makes the cost model, or recalls it: fitting it anew takes most of the time between two runs.
     """
 
@@ -45,12 +46,14 @@ class Knowledge:
         *,
         longest_s: float = math.inf,
         longest_compiled_s: float = math.inf,
+        longest_planned_s: float = math.inf,
         batches_per_step: float = 1.0,
         model_of: Callable[[tuple[Observation, ...]], CostModel] | None = None,
     ) -> None:
         self.context, self.space = context, context.space
         self._model_of = model_of or functools.partial(CostModel, context)
         self._longest_s, self._longest_compiled_s = longest_s, min(longest_s, longest_compiled_s)
+        self._longest_planned_s = min(longest_s, longest_planned_s)
         self._batches_per_step = batches_per_step
         self.observations = tuple(observations)
         self.feasible = [one for one in self.observations if one.feasible]
@@ -103,8 +106,10 @@ class Knowledge:
         ended = [one.configuration for one in self.observations if one.state != "running"]
         is_new = [not any(self.space.makes(one, name) for one in ended) for name in self.space.choices]
         is_open &= candidates.chosen[:, is_new].sum(axis=1) <= 1
-        if self._longest_compiled_s < math.inf and any(one.samples_per_s > 0 for one in self.observations):
-            is_open &= self.trial_s <= np.where(candidates.compiled, self._longest_compiled_s, self._longest_s)
+        longest_s = min(self._longest_compiled_s, self._longest_planned_s)
+        if longest_s < math.inf and any(one.samples_per_s > 0 for one in self.observations):
+            of_plain = np.where(candidates.planned, self._longest_planned_s, self._longest_s)
+            is_open &= self.trial_s <= np.where(candidates.compiled, self._longest_compiled_s, of_plain)
         for one in self.observations:
             if one.state == "failed":
                 is_open &= ~self._beyond(one)

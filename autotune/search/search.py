@@ -87,7 +87,7 @@ class Search:
         self.end: SearchEnd | None = None
         self.is_out_of_patience = False
         self.most_left: int | None = None
-        self._compiling_s = 0.0
+        self._compiling_s = self._tracing_s = 0.0
         self._study, self.space, self._spec = study, space, spec
         self._aim = Aim(spec.objective, limit_bytes)
         self._patient_from = patient_from
@@ -115,7 +115,12 @@ class Search:
             return optuna_trials.add_baseline(self._study, self.space, outcome, told)
 
     def ask(
-        self, *, within_s: float = math.inf, start: float | None = None, compiling_s: float = 0.0
+        self,
+        *,
+        within_s: float = math.inf,
+        start: float | None = None,
+        compiling_s: float = 0.0,
+        tracing_s: float = 0.0,
     ) -> tuple[Asked, ...]:
         """Choose the trials of the next run, from least to most memory expected; none if the search has an ``end``.
 
@@ -125,9 +130,11 @@ class Search:
             within_s: The most seconds from a trial's first step on.
             start: The time that starting a run takes, in trials; None where it is unknown.
             compiling_s: Seconds that the first step takes on top where a choice has the model compiled.
+            tracing_s: Seconds that it takes on top where plans have the model traced.
         """
         with self._lock:
-            self.end, self.is_out_of_patience, self._compiling_s = None, False, compiling_s
+            self.end, self.is_out_of_patience = None, False
+            self._compiling_s, self._tracing_s = compiling_s, tracing_s
             while True:
                 asked = self._interrupted() or self._next(within_s, START if start is None else start)
                 # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
@@ -242,6 +249,7 @@ class Search:
             self._tried,
             longest_s=min(longest_s, within_s / _MORE_THAN_LEAST),
             longest_compiled_s=min(longest_s, within_s / _MORE_THAN_LEAST - self._compiling_s),
+            longest_planned_s=min(longest_s, within_s / _MORE_THAN_LEAST - self._tracing_s),
             batches_per_step=self._batches_per_step,
             model_of=self._model_of,
         )

@@ -17,6 +17,8 @@ from ..records.study import Trial
 # other bits than the script: six runs. With and without plans it is compiled anew, as only proofs keep the script's
 # casts. As exported, it is in the cache with plans, and may be without.
 _PROOF, _COMPILED_PROOF, _PROOF_STEPS = (2, 1), (6, 3), 3
+# A description traces the model twice, once with sizes as symbols, and times it. A judgement.
+_TRACING_SHARE = 1 / 3
 
 
 class Costs:
@@ -37,6 +39,7 @@ class Costs:
         # Of those that were to be forked, whether or not that could be.
         self._forked_repetitions_s: dict[str, list[float]] = defaultdict(list)
         self._forked_starts_s: list[float] = []
+        self._description_s = 0.0
         runs: dict[str, list[Trial]] = defaultdict(list)
         for trial in trials:
             if trial.outcome is not None:
@@ -67,6 +70,10 @@ class Costs:
             starts_s.append(max(0.0, seconds - self._trials_s[key]))
             if configuration.engine not in PLAIN_ENGINES:
                 self._warmups_s[configuration.engine].append(measurement.warmup_s)
+
+    def note_description(self, seconds: float) -> None:
+        """Learn how long it took to describe the script."""
+        self._description_s = seconds
 
     def note_repetition(
         self,
@@ -126,6 +133,11 @@ class Costs:
         if warmups_s := self._warmups_s[engine]:
             return _median(warmups_s)
         return (ENGINES[engine].runs_take - 1) * (self._fresh_start_s + self.trial_s)
+
+    def tracing_s(self, engine: Engine) -> float:
+        """Return how long a run with plans takes to trace the model first: as seen, or by the description."""
+        warmups_s = self._warmups_s[engine]
+        return _median(warmups_s) if warmups_s else _TRACING_SHARE * self._description_s
 
     def compiled_s(self, configuration: Configuration, engine: Engine) -> float:
         """Return how long measuring a setting once, compiled in a fresh process, should take."""

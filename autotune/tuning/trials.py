@@ -147,6 +147,7 @@ class Trials:
                         within_s=max(0.0, left_s - costs.start_s),
                         start=costs.start_s / costs.trial_s if costs.start_s and costs.trial_s else None,
                         compiling_s=max(map(costs.compiling_s, self._compilers), default=0.0),
+                        tracing_s=costs.tracing_s(self._context.study.spec.engine),
                     )
                     if not asked:
                         assert self._search.end is not None, "it asked for nothing"

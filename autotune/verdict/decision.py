@@ -67,7 +67,7 @@ def decide(
     """
     facts, seen = record.facts, [trial for trial in record.trials if trial.outcome is not None]
     assert facts is not None, "nothing is decided before discovery"
-    record = allowed(record, may_win)
+    whole, record = record, allowed(record, may_win)
     tried = [trial for trial in seen if may_win(trial.configuration)]
     aim = Aim(record.spec.objective, limit_bytes, facts.clusters)
     if not tried:
@@ -105,7 +105,7 @@ def decide(
     if winner is not None:
         remarks.append(_better_trial(record, facts, answer, aim, believed))
     fits = winner is not None and kind != "baseline_does_not_fit"
-    if facts.clusters and not plans_may_help(record, facts, baseline_fits=fits):
+    if facts.clusters and not plans_may_help(whole, facts, baseline_fits=fits):
         remarks.append(sentences.PLANS_NOT_SEARCHED)
     remarks.append(allocator_offer(record, aim))
     if not baseline_is_finite(tried, facts):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..records.configuration import Configuration
 from ..records.facts import ClusterFacts, Facts
 from ..records.figures import Figures, format_measured, format_peak
+from ..records.global_batch import global_batch
 from ..records.measurement import Measurement
 from ..records.outcome import OutOfMemory
 from ..records.printable import shell_line
@@ -28,8 +29,8 @@ from .contention import lacks_kernels, times_as_fast_alone
 from .sequential import FIRST_LOOK, LEAST_GAIN
 
 _UNKNOWN_PLANS = "it is not known what could be recomputed"
-# Whole epochs are told from training steps where a gain is less by this factor.
-_WORTH_CORRECTING = 1.05
+# Whole epochs are told from training steps where a gain is less by this factor, and epochs have so many steps.
+_WORTH_CORRECTING, _LEAST_STEPS = 1.05, 4
 # Other programs are reported if they were there in at least this share of measurements.
 _WORTH_REPORTING = 0.1
 
@@ -208,16 +209,26 @@ def left_out(best: Trial, aim: Aim) -> Remark:
 
 def whole_epochs(record: StudyRecord, best: Comparison) -> Remark | None:
     """Say how much of a winner's gain whole epochs have, where each waits for its first batch; None for all of it."""
-    epoch = None if record.facts is None else record.facts.epoch
-    if epoch is None or not epoch.start_s:
+    facts, own = record.facts, record.baseline
+    tried = (one.measured for one in record.trials if one.configuration.key == best.configuration.key)
+    ours = next((one for one in tried if one is not None), None)
+    if facts is None or facts.epoch is None or own is None or own.measured is None or ours is None:
         return None
-    processes = next((one.measured.num_processes for one in record.trials if one.measured), 1)
-    ours, own = (epoch.samples * processes / one.samples_per_s + epoch.start_s for one in _both_figures(best))
-    if best.speedup < _WORTH_CORRECTING * own / ours:
+    waits_s = (ours.epoch_wait_s, own.measured.epoch_wait_s)
+    steps = [global_batch(record, one) for one in (best.configuration, facts.baseline)]
+    # In an epoch of few steps the wait is in their times already.
+    if None in waits_s or not all(one and (one.steps_per_epoch or 0) >= _LEAST_STEPS for one in steps):
         return None
+    samples = facts.epoch.samples * own.measured.num_processes
+    own_s = samples / _both_figures(best)[1].samples_per_s
+    wait_s, own_wait_s = (seconds or 0.0 for seconds in waits_s)
+    ratio = (own_s + own_wait_s) / (own_s / best.speedup + wait_s)
+    if best.speedup < _WORTH_CORRECTING * ratio:
+        return None
+    waits = f"{format_duration(wait_s)} for its first batch ({format_duration(own_wait_s)} in your script)"
     text = (
-        f"These speeds are of training steps. Each epoch also waits {format_duration(epoch.start_s)} for its first "
-        f"batch, at any batch size: whole epochs of {epoch.samples:,} samples are {format_ratio(own / ours)} as fast."
+        f"These speeds are of training steps. Each epoch also waits {waits}: whole epochs of {samples:,} samples are "
+        f"{format_ratio(ratio)} as fast."
     )
     return Remark("epochs_wait", text)
 

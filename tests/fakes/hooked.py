@@ -17,6 +17,7 @@ __all__ = ["restored_torch"]
 
 _PATCHED = (
     (torch.utils.data.DataLoader, "__init__"),
+    (torch.utils.data.DataLoader, "__iter__"),
     (dataloader._BaseDataLoaderIter, "__init__"),
     (dataloader._BaseDataLoaderIter, "_next_index"),
     (dataloader._BaseDataLoaderIter, "_reset"),

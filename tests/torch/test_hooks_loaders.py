@@ -203,35 +203,55 @@ def test_a_sampler_that_never_ends_makes_no_epoch(draws: int, epoch: int | None)
     assert (None if found is None else found.samples) == epoch
 
 
-class Slow(Dataset):
-    """Takes long to begin, as processes of a loader do, and a while for each batch."""
-
-    def __len__(self) -> int:
-        return 12
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        time.sleep(0.001)
-        return torch.zeros(1)
-
-
 class LateSampler(SequentialSampler):
+    """Takes long to begin."""
+
     def __iter__(self) -> Iterator[int]:
         time.sleep(0.2)
         return super().__iter__()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
-def test_the_wait_for_an_epochs_first_batch_is_known(workers: int) -> None:
+def begins_late(worker: int) -> None:
+    del worker
+    time.sleep(0.2)
+
+
+@pytest.mark.parametrize(
+    ("how", "least_s", "most_s"),
+    [
+        ({"sampler": LateSampler(range(12))}, 0.15, 5),
+        ({"num_workers": 1, "worker_init_fn": begins_late}, 0.15, 5),
+        ({"num_workers": 1, "worker_init_fn": begins_late, "persistent_workers": True}, 0, 0.15),
+        ({}, 0, 0.1),
+    ],
+)
+def test_the_wait_for_an_epochs_first_batch_is_the_loaders_own(
+    how: dict[str, Any], least_s: float, most_s: float
+) -> None:
     hooks = installed()
-    loader = DataLoader(Slow(), 2, sampler=LateSampler(range(12)), num_workers=workers, persistent_workers=workers > 0)
-    for _ in range(3):
-        for _ in loader:
+    loader = DataLoader(rows(12), 2, **how)
+    for epoch in range(3):
+        batches = iter(loader)
+        if not loader.num_workers:  # which would begin meanwhile
+            time.sleep(0.3)  # the script does something else
+        for _ in batches:
             hooks.training_call()
+        assert (hooks.epoch_wait_s() is None) == (epoch == 0), "the first says nothing of the others"
     (made,) = hooks.loaders
-    assert (len(made.starts_s), len(made.waits_s)) == (3, 15), "one of each epoch, and one of each other batch"
-    found = hooks.epoch(2)
-    assert found is not None
-    assert 0.19 < found.start_s < 5
+    assert (len(made.starts_s), len(made.waits_s)) == (3, 15)
+    wait_s = hooks.epoch_wait_s()
+    assert wait_s is not None
+    assert least_s <= wait_s < most_s
+
+
+def test_loaders_made_anew_each_epoch_wait_as_one() -> None:
+    hooks = installed()
+    for _ in range(3):
+        for _ in DataLoader(rows(12), 2, sampler=LateSampler(range(12))):
+            hooks.training_call()
+    wait_s = hooks.epoch_wait_s()
+    assert wait_s is not None
+    assert wait_s > 0.15
 
 
 class Buckets:

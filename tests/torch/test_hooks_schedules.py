@@ -23,7 +23,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.s
 
 
 @pytest.fixture
-def hooks() -> Iterator[ScheduleHooks]:
+def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[ScheduleHooks]:
+    monkeypatch.delitem(sys.modules, "accelerate.scheduler", raising=False)  # of another test
     with restored_torch():
         installed = ScheduleHooks()
         installed.install()

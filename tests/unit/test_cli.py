@@ -525,3 +525,13 @@ def test_clean_removes_compile_caches_and_nothing_else(autotune, tmp_path, monke
     assert not kernels["one"].exists()
     assert kernels["two"].exists()
     assert log.exists()
+
+
+def test_clean_follows_no_link(autotune, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "else").mkdir()
+    (tmp_path / ".autotune/runs/one").mkdir(parents=True)
+    (tmp_path / ".autotune/runs/one/caches").symlink_to(tmp_path / "else")
+    code, _, errors = autotune("clean")
+    assert code == 2
+    assert "is a link" in errors

@@ -129,3 +129,20 @@ def test_caches_that_no_run_uses_are_removed_and_others_stay(tmp_path: Path) -> 
     assert remove_caches(tmp_path) == (used_bytes, 0)
     assert remove_caches(tmp_path) == (0, 0)
     put(caches.lend(None), "kernel.so")
+
+
+def test_neither_links_nor_folders_of_somebody_else_are_taken_for_caches(tmp_path: Path) -> None:
+    precious = tmp_path / "else/a/b"
+    precious.mkdir(parents=True)
+    (precious / "made-for").touch()
+    (precious / "file").touch()
+    root = tmp_path / "caches"
+    (root / "cpu/other").mkdir(parents=True)
+    (root / "device-0").symlink_to(tmp_path / "else/a")
+    (root / "cpu/linked").symlink_to(precious)
+    (tmp_path / "link").symlink_to(tmp_path / "else")
+
+    assert remove_caches(root) == (0, 0)
+    assert remove_caches(tmp_path / "link") == (0, 0)
+    assert sorted(path.name for path in precious.iterdir()) == ["file", "made-for"]
+    assert list((root / "cpu/other").iterdir()) == []

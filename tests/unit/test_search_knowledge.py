@@ -290,6 +290,14 @@ def test_what_there_is_no_time_to_compile_is_not_open():
     assert compiling(longest_s=60.0, longest_compiled_s=60.0).is_open(compiled(16))
 
 
+def test_what_there_is_no_time_to_trace_is_not_open():
+    planned = COMPILING.configuration(COMPILING.plain_point | {"batch_size": 16, "gelu+": 12})
+    knowledge = compiling(longest_s=60.0, longest_planned_s=0.0)
+    assert not knowledge.is_open(planned)
+    assert knowledge.is_open(COMPILING.plain(32))
+    assert compiling(longest_s=60.0, longest_planned_s=60.0).is_open(planned)
+
+
 def test_choices_are_made_one_by_one_before_they_are_made_together():
     space = build_space(FACTS, StudySpec(script="train.py", choices=("bf16", "fused-optimizer")))
 

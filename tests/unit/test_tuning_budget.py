@@ -138,6 +138,16 @@ def test_what_one_engine_takes_to_warm_up_says_nothing_of_another(clock):
     assert costs.proof_s(compiled) == pytest.approx(6 * (6.0 + 3 * 1.0) + 3 * 30.0)
 
 
+def test_what_tracing_takes_is_known_once_something_was_traced_and_told_by_the_description_before(clock):
+    costs = Costs()
+    assert costs.tracing_s("aot") == 0.0
+    costs.note_description(60.0)
+    assert costs.tracing_s("aot") == 20.0
+    slow = Measured(dataclasses.replace(TRIAL.measurement, warmup_s=12.0))
+    costs.note_trial(Configuration("aot", (Plan("gelu+", 1, -1),), 0, 16), slow, 21.0)
+    assert costs.tracing_s("aot") == 12.0
+
+
 def test_repetitions_that_were_measured_say_what_others_take(clock):
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 40.0, is_fresh=True)  # the first run of a day: nothing was in the caches

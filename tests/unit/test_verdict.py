@@ -895,21 +895,36 @@ def test_a_winner_is_told_with_what_was_left_out_for_it():
     )
 
 
-def test_a_winner_is_told_with_the_gain_of_whole_epochs_where_each_waits_for_its_first_batch():
-    def remarks(start_s, rates=(405.0, 404.0, 406.0)):
-        facts = dataclasses.replace(FACTS, epoch=EpochFacts(3400, drops_last=True, start_s=start_s))
-        won = repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(LAYERS, *rates)
-        tried = trials((BASELINE, fast(340.0)), (LAYERS, fast(400.0)))
-        record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", facts, tried, tuple(won))
-        return [one for one in decide(record, LIMIT, STOP).remarks if one.code == "epochs_wait"]
-
-    (remark,) = remarks(10.0)
-    # 3,400 samples take 10 s and 8.4 s beside the wait of 10 s.
-    assert remark.text.endswith(
-        "waits 10s for its first batch, at any batch size: whole epochs of 3,400 samples are 1.087x as fast."
+def waiting(rate, batch_size, wait_s, num_processes=1):
+    measurement = dataclasses.replace(
+        measured(rate, batch_size, 500 * MIB).measurement, epoch_wait_s=wait_s, num_processes=num_processes
     )
-    assert remarks(0.0) == []
-    assert remarks(0.01) == []
+    samples = tuple(num_processes * one for one in measurement.samples_per_step)
+    times = tuple(num_processes * one for one in measurement.step_times_s)
+    return Measured(dataclasses.replace(measurement, samples_per_step=samples, step_times_s=times))
+
+
+@pytest.mark.parametrize(
+    ("samples", "own_s", "ours_s", "processes", "said"),
+    [
+        (3400, 10.0, 10.0, 1, "whole epochs of 3,400 samples are 1.087x as fast."),
+        (3400, 10.0, 12.0, 1, "whole epochs of 3,400 samples are 0.981x as fast."),
+        (1700, 10.0, 10.0, 2, "whole epochs of 3,400 samples are 1.087x as fast."),
+        (3400, 0.01, 0.01, 1, ""),
+        (3400, 0.0, 0.0, 1, ""),
+        (3400, 10.0, None, 1, ""),
+        (3400, None, 10.0, 1, ""),
+        (190, 10.0, 10.0, 1, ""),  # three steps or less, which have the wait in them
+    ],
+)
+def test_a_winner_is_told_with_the_gain_of_whole_epochs_where_each_waits(samples, own_s, ours_s, processes, said):
+    won = repetitions(BASELINE, 340.0, 338.0, 342.0) + repetitions(LAYERS, 405.0, 404.0, 406.0)
+    tried = trials((BASELINE, waiting(340.0, 16, own_s, processes)), (LAYERS, waiting(400.0, 64, ours_s, processes)))
+    facts = dataclasses.replace(FACTS, epoch=EpochFacts(samples, drops_last=False))
+    record = StudyRecord("s", StudySpec("train.py"), 0.0, "0", facts, tried, tuple(won))
+    remarks = [one for one in decide(record, LIMIT, STOP).remarks if one.code == "epochs_wait"]
+    assert bool(remarks) == bool(said)
+    assert all(one.text.endswith(said) for one in remarks)
 
 
 def test_a_winner_is_told_with_the_better_trial_that_was_not_measured_again():

@@ -11,7 +11,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,14 +36,9 @@ class _Loader:
     reason: str = ""
     trained: int = 0
     epoch: EpochFacts | None = None
-    # The seconds until an epoch's first batch, and until others.
+    # The seconds that the loader takes for each epoch's first batch, its start included, and for other batches.
     starts_s: list[float] = field(default_factory=list)
     waits_s: deque[float] = field(default_factory=lambda: deque(maxlen=100))
-
-    def epoch_start_s(self) -> float:
-        """Return how much longer an epoch waits for its first batch than for others."""
-        waits_s = statistics.median(self.waits_s or [0.0])
-        return max(0.0, statistics.median(self.starts_s or [0.0]) - waits_s)
 
 
 @dataclass
@@ -57,8 +52,8 @@ class _Draws:
     sizes: deque[int] = field(default_factory=deque)
     # Of index lists that were drawn ahead of their batches; None where a list does not tell.
     ahead: deque[int | None] = field(default_factory=deque)
-    # When an epoch began whose first batch is still to come; 0.0 after it.
-    began_s: float = 0.0
+    # What the start of an epoch has taken whose first batch is still to come; None where that is not known.
+    start_s: float | None = None
 
 
 @dataclass(eq=False)
@@ -144,9 +139,19 @@ class LoaderHooks:
         Nor does it say where its batches are not those of ``batch_size``: its data set may make whole batches.
         """
         most = max(self.training_loaders(), key=lambda loader: loader.trained, default=None)
-        if most is None or most.epoch is None or most.batch_size != batch_size:
-            return None
-        return replace(most.epoch, start_s=most.epoch_start_s())
+        return None if most is None or most.batch_size != batch_size else most.epoch
+
+    def epoch_wait_s(self) -> float | None:
+        """Return how much longer an epoch waits for its first batch than for others; None before a second epoch.
+
+        It is that of the loader that has fed training most, or of those made anew at the same place. Their very first
+        epoch does not count: it fills caches, and starts processes that may stay.
+        """
+        most = max(self.training_loaders(), key=lambda loader: loader.trained, default=None)
+        alike = [] if most is None else [one for one in self.training_loaders() if one.site == most.site]
+        starts_s = [seconds for one in alike for seconds in one.starts_s][1:]
+        waits_s = [seconds for one in alike for seconds in one.waits_s]
+        return max(0.0, statistics.median(starts_s) - statistics.median(waits_s)) if starts_s and waits_s else None
 
     def training_sites(self) -> tuple[str, ...]:
         """Return where loaders are made again and again, all of them for training."""
@@ -218,24 +223,21 @@ class LoaderHooks:
     def _patch_iteration(self) -> None:
         iterator = dataloader._BaseDataLoaderIter
         init, reset, next_index, advance = iterator.__init__, iterator._reset, iterator._next_index, iterator.__next__
-        hooks = self
+        begin, hooks = torch.utils.data.DataLoader.__iter__, self
 
         def __init__(own: Any, loader: Any) -> None:  # noqa: N807
             record = hooks._by_loader.get(loader)
             if record is not None and not hooks._rests:
                 record.epoch = _epoch(loader, record.batch_size)
-                own._autotune_draws = hooks._open[id(own)] = _Draws(record, began_s=time.perf_counter())
+                own._autotune_draws = hooks._open[id(own)] = _Draws(record)
                 weakref.finalize(own, hooks._open.pop, id(own), None)
             init(own, loader)
 
         def _reset(own: Any, *arguments: Any, **keywords: Any) -> Any:
             # With persistent workers one iterator serves every epoch; what an epoch left early had drawn ahead is gone.
             if hasattr(own, "_autotune_draws"):
-                draws = own._autotune_draws
-                draws.ahead.clear()
-                draws.sizes.clear()
-                # The first epoch begins before that.
-                draws.began_s = draws.began_s or time.perf_counter()
+                own._autotune_draws.ahead.clear()
+                own._autotune_draws.sizes.clear()
             return reset(own, *arguments, **keywords)
 
         def _next_index(own: Any) -> Any:
@@ -250,9 +252,12 @@ class LoaderHooks:
             batch = advance(own)
             draws = getattr(own, "_autotune_draws", None)
             if draws is not None and not hooks._rests:
-                waits_s = draws.loader.starts_s if draws.began_s else draws.loader.waits_s
-                waits_s.append(time.perf_counter() - (draws.began_s or asked_s))
-                draws.began_s = 0.0
+                took_s = time.perf_counter() - asked_s
+                if draws.start_s is not None:
+                    draws.loader.starts_s.append(draws.start_s + took_s)
+                    draws.start_s = None
+                else:
+                    draws.loader.waits_s.append(took_s)
                 size = draws.ahead.popleft() if draws.ahead else None
                 if size is None or own._dataset_kind == dataloader._DatasetKind.Iterable:
                     size = _leading_size(batch)
@@ -261,6 +266,16 @@ class LoaderHooks:
                 draws.sizes.append(size)
             return batch
 
+        @functools.wraps(begin)
+        def __iter__(loader: Any) -> Any:  # noqa: N807
+            began_s = time.perf_counter()
+            made = begin(loader)
+            draws = getattr(made, "_autotune_draws", None)
+            if draws is not None:
+                draws.start_s = time.perf_counter() - began_s
+            return made
+
+        torch.utils.data.DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
         iterator.__init__ = __init__  # type: ignore[method-assign,assignment]
         iterator._reset = _reset  # type: ignore[method-assign,assignment]
         iterator._next_index = _next_index  # type: ignore[method-assign]

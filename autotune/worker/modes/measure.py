@@ -230,6 +230,7 @@ class MeasureMode(Mode):
             kernels_searched=process.kernels_searched,
             occurrences=self._occurrences,
             schedules=self._schedules,
+            epoch_wait_s=self._script.loaders.epoch_wait_s(),
             notes=process.notes,
         )
         if measurement.peaks.reserved is not None:
