@@ -226,7 +226,7 @@ def test_the_way_to_make_a_script_of_a_notebook_can_be_pasted(
 
     make, run = caught.value.hint.removeprefix("make a script of it: ").rsplit("; then ", 1)
     assert pasted(make, tmp_path)[-1] == as_operand(f"{name}.ipynb")
-    assert pasted(run, tmp_path) == ["autotune", as_operand(f"{name}.py")]
+    assert pasted(run, tmp_path) == ["autotune", "run", as_operand(f"{name}.py")]
 
 
 @each
