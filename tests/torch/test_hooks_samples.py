@@ -138,6 +138,28 @@ def test_the_same_inputs_again_in_a_step_count_once() -> None:
     assert samples.close().samples == 6
 
 
+def test_inputs_that_come_out_of_other_calls_are_no_samples_of_their_own() -> None:
+    """Guards speeds of solvers, whose calls per step change with the batch: each call counted as a batch."""
+    samples, model = counter(known=4), torch.nn.Linear(3, 3)
+    for _ in range(2):
+        state = torch.zeros(4, 3)
+        for _ in range(5):
+            samples.training_call((torch.tensor(0.1), state), {})
+            state = state + 0.1 * model(state)
+        samples.backward_done()
+    assert samples.close() == Window(samples=8, calls=10, backwards=2, batch_size=4)
+
+
+def test_new_data_beside_a_state_is_another_batch() -> None:
+    samples, model = counter(known=4), torch.nn.Linear(3, 3)
+    state = torch.zeros(4, 3)
+    for _ in range(2):
+        samples.training_call((torch.zeros(4, 3), state), {})
+        state = model(state)
+    samples.backward_done()
+    assert samples.close() == Window(samples=8, calls=2, backwards=1, batch_size=4)
+
+
 def test_a_buffer_that_is_filled_anew_is_another_batch() -> None:
     samples, inputs = counter(), torch.zeros(6, 3)
     for value in range(3):

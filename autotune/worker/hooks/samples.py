@@ -20,7 +20,8 @@ class SampleCounter:
     DataLoaders tell the number where they feed the call, unless the inputs have a dimension of the size that the user
     named, and none of the loader's: a data set may make whole batches. Otherwise the inputs tell the number, by the
     dimension of a known batch size or by dimension 0 as a guess; the same inputs twice in a step (LBFGS closures,
-    checkpointing) count once.
+    checkpointing) count once. Inputs that all come out of other calls (the steps of a solver, a head behind its model)
+    are no samples of their own.
 
     Attributes:
         call_samples: of the latest call.
@@ -52,7 +53,7 @@ class SampleCounter:
             self._loaders_feed = True
             window.samples += drawn
             window.batch_size = drawn
-        elif not self._loaders_feed and tensors and not self._repeated(tensors):
+        elif not self._loaders_feed and tensors and not self._derived(tensors) and not self._repeated(tensors):
             window.samples += size
             window.batch_size = size
             window.guessed |= guessed
@@ -105,6 +106,10 @@ class SampleCounter:
         parsed = [each for each in list(names.values()) if type(each).__name__ in ("Namespace", "dict", "DictConfig")]
         scopes = [names, *(each if isinstance(each, dict) else vars(each) for each in parsed)]
         return {name: size for scope in scopes for name, size in _batch_sizes(scope)}
+
+    def _derived(self, tensors: list[torch.Tensor]) -> bool:
+        has_samples = bool(self._window.samples or self._before_backward.samples)
+        return has_samples and all(tensor.grad_fn is not None for tensor in tensors)
 
     def _repeated(self, tensors: list[torch.Tensor]) -> bool:
         head = tensors[:4]
