@@ -94,7 +94,7 @@ class OutsideFacts:
     saved_bytes: int  # by autograd in one training call, at the batch size of discovery
 
 
-# Names of options for a batch size: `--batch-size`, `--train_batch_size`, `--bs`, `--train_bsz`, `-b`.
+# Names of options for a batch size: `--batch-size`, `--train_batch_size`, `--bs`, `--train_bsz`.
 _BATCH_NAME = re.compile(r"batch|(?:^|[-_])m?bsz?(?:[-_]|$)", re.IGNORECASE)
 
 

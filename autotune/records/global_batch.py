@@ -6,6 +6,7 @@ from .configuration import Configuration, keeps_batch_size
 from .measurement import nearly_whole
 from .stack import GlobalBatch
 from .study import StudyRecord
+from .study_results import trials_of
 
 
 def format_count(count: float) -> str:
@@ -22,8 +23,7 @@ def accumulation_seen(record: StudyRecord, configuration: Configuration | None =
     if record.facts is None:
         return None
     if configuration is not None:
-        trials = [one.measured for one in record.trials if one.configuration.key == configuration.key]
-        own = next((one.micro_batches for one in trials if one is not None), 0.0)
+        own = next((one.micro_batches for one in trials_of(record, configuration)), 0.0)
         if own >= 1 and own.is_integer():
             return own
     measured = record.baseline.measured if record.baseline is not None else None

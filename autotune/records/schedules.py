@@ -8,6 +8,7 @@ from .configuration import Configuration, keeps_batch_size
 from .global_batch import global_batch
 from .measurement import Schedule
 from .study import StudyRecord
+from .study_results import trials_of
 from .units import format_share
 
 
@@ -22,7 +23,8 @@ def schedule_caution(record: StudyRecord, configuration: Configuration) -> str:
     before, after = global_batch(record, baseline), global_batch(record, configuration)
     if own is None or before is None or after is None or not before.steps_per_epoch or not after.steps_per_epoch:
         return ""
-    kept = set(_schedules(record, baseline)) & set(_schedules(record, configuration))
+    seen = [trials_of(record, one)[:1] for one in (baseline, configuration)]
+    kept = set.intersection(*({schedule for one in each for schedule in one.schedules} for each in seen))
     for one in sorted(kept, key=lambda schedule: -schedule.steps):
         epochs = _epochs(one.steps, before.steps_per_epoch)
         needed = round(epochs * after.steps_per_epoch)
@@ -43,11 +45,6 @@ def _mismatch(schedule: Schedule, epochs: int, needed: int, batch_size: int | No
     elif schedule.raises_beyond:
         end = f"The script fails at step {schedule.steps + 1:,}"
     return f"{opening}. {at}. {end}."
-
-
-def _schedules(record: StudyRecord, configuration: Configuration) -> tuple[Schedule, ...]:
-    measured = (one.measured for one in record.trials if one.configuration.key == configuration.key)
-    return next((one.schedules for one in measured if one is not None), ())
 
 
 def _epochs(steps: int, steps_per_epoch: float) -> int:

@@ -34,11 +34,12 @@ def script_figures_of(record: StudyRecord, beside: Configuration | None) -> Figu
 
 def _figures_of(record: StudyRecord, configuration: Configuration, repetitions: Sequence[Repeat]) -> Figures | None:
     measured = [repeat.outcome.measurement for repeat in repetitions if repeat.outcome.measurement]
-    measured = measured or _trials_of(record, configuration)[:1]
+    measured = measured or trials_of(record, configuration)[:1]
     return summary_of(measured) if measured else None
 
 
-def _trials_of(record: StudyRecord, configuration: Configuration) -> list[Measurement]:
+def trials_of(record: StudyRecord, configuration: Configuration) -> list[Measurement]:
+    """Return what the trials of a configuration measured, the first one first."""
     return [
         trial.measured for trial in record.trials if trial.measured and trial.configuration.key == configuration.key
     ]
@@ -80,7 +81,7 @@ def readings_of(record: StudyRecord, configuration: Configuration) -> tuple[Read
         setting, script = reading_of([mine for mine, _ in pairs]), reading_of([his for _, his in pairs])
         return setting, None if setting is None else script
     alone = [one.outcome.measurement for one in ours if one.outcome.measurement]
-    return reading_of(alone or _trials_of(record, configuration)[:1]), None
+    return reading_of(alone or trials_of(record, configuration)[:1]), None
 
 
 def reading_of(measurements: Sequence[Measurement]) -> Reading | None:

@@ -13,7 +13,7 @@ from ..records.outcome import OutOfMemory
 from ..records.printable import shell_line
 from ..records.proof import Proof
 from ..records.study import Comparison, Remark, Repeat, StudyRecord, Trial
-from ..records.study_results import figures_of, repetitions_of
+from ..records.study_results import figures_of, repetitions_of, trials_of
 from ..records.units import (
     TELLS_NOTHING,
     format_bytes,
@@ -210,8 +210,7 @@ def left_out(best: Trial, aim: Aim) -> Remark:
 def whole_epochs(record: StudyRecord, best: Comparison) -> Remark | None:
     """Say how much of a winner's gain whole epochs have, where each waits for its first batch; None for all of it."""
     facts, own = record.facts, record.baseline
-    tried = (one.measured for one in record.trials if one.configuration.key == best.configuration.key)
-    ours = next((one for one in tried if one is not None), None)
+    ours = next(iter(trials_of(record, best.configuration)), None)
     if facts is None or facts.epoch is None or own is None or own.measured is None or ours is None:
         return None
     waits_s = (ours.epoch_wait_s, own.measured.epoch_wait_s)

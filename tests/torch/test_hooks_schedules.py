@@ -36,7 +36,7 @@ def optimizer() -> torch.optim.Optimizer:
 
 
 def warming(step: int, *, num_warmup_steps: int, num_training_steps: int) -> float:
-    """As the schedules of transformers."""
+    """Compute a factor as the schedules of transformers do."""
     return min(step / num_warmup_steps, num_training_steps / max(step, 1))
 
 
