@@ -578,7 +578,9 @@ def test_a_trial_whose_loss_is_no_number_leads_nothing():
 def test_where_the_script_does_not_fit_the_first_line_has_the_speed_beside_it_and_no_gain():
     record = study_record()
     verdict = dataclasses.replace(record.verdict, kind_of_answer="baseline_does_not_fit")
-    said = headline(build_report(dataclasses.replace(record, verdict=verdict)))
+    made = build_report(dataclasses.replace(record, verdict=verdict))
+    assert [row[-1] for row in finalist_table(made).rows] == ["", ""], "no finalist has to be better"
+    said = headline(made)
     assert "at a time: 187.2 samples/s at a peak of 22.1 GiB, 1.18x your script's speed. Checked: recompute" in said
     assert said.endswith("no bit of the gradients. Your script as it is does not fit.")
     alone = dataclasses.replace(verdict, comparisons=())

@@ -13,6 +13,8 @@ from autotune.records.measuring import Measuring
 from autotune.records.outcome import Measured, OutOfMemory
 from autotune.records.plan import Plan
 from autotune.records.study import Trial
+from autotune.search.cost.model import CostModel
+from autotune.search.search import Search
 from autotune.tuning import budget
 from autotune.tuning.budget import Budget, Interruption, RunCancel
 from autotune.tuning.costs import Costs
@@ -433,3 +435,24 @@ def test_a_gain_is_confirmed_though_there_is_no_time_to_confirm_a_better_one(tmp
     assert verdict.winner.batch_size <= 32
     assert verdict.needed_s is None
     assert "better_unconfirmed" in [one.code for one in verdict.remarks]
+
+
+def test_the_search_is_told_what_tracing_takes_and_fits_its_model_once_for_each_state(tmp_path, monkeypatch):
+    told, fitted = [], []
+
+    class Asking(Search):
+        def ask(self, **given):
+            told.append(given["tracing_s"])
+            return super().ask(**given)
+
+    def fit(context, observations):
+        fitted.append(observations)
+        return CostModel(context, observations)
+
+    monkeypatch.setattr("autotune.tuning.trials.Search", Asking)
+    monkeypatch.setattr("autotune.search.search.CostModel", fit)
+    monkeypatch.setattr(Costs, "tracing_s", lambda *_: 7.0)
+    Session(tmp_path).tune()
+    assert set(told) == {7.0}
+    assert fitted
+    assert len(fitted) == len(set(fitted))
