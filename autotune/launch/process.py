@@ -21,6 +21,7 @@ from ..machine.devices import Gpus, find_device
 from ..machine.interpreter import WORKER
 from ..machine.meters.nvidia import meter_for, read_gpus
 from ..machine.meters.run_meter import RunMeter
+from ..records.choices import start_variables
 from ..records.codec import dumps
 from ..records.engines import ENGINES
 from ..records.outcome import Measured
@@ -170,6 +171,7 @@ class ProcessLauncher:
         if not self._working_directory.is_dir():
             raise UsageError(f"the working directory {str(self._working_directory)!r} isn't there")
         variables = {**self._variables, **device_variables(device, read=self._gpus)}
+        variables |= start_variables(request.configurations[0], variables)
         if request.mode == "verify":
             variables = _REPEATABLE | variables
         meter = self._meter_factory(device)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ..errors import UsageError
+from ..records.choices import HeapChoice, made_choices
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, Engine, plain_engine_of
 from ..records.facts import AccumulationControl, BatchControl, Facts, Preload
@@ -249,8 +250,10 @@ def trial_request(
 
 def can_fork(spec: StudySpec, facts: Facts, configuration: Configuration) -> bool:
     """Return whether a run of a configuration may come out of a fork server, where it need not be a fresh process."""
-    # Torch reads some choices while it is imported.
-    return ENGINES[spec.engine].forks and not (facts.fork_refusal or configuration.choices)
+    # Torch reads some choices while it is imported. A fork server has a heap of its own, by its variables.
+    made = made_choices(configuration.engine, configuration.choices)
+    are_read = any(not isinstance(choice, HeapChoice) for choice in made)
+    return ENGINES[spec.engine].forks and not (facts.fork_refusal or are_read)
 
 
 def _within_steps(measuring: Measuring, facts: Facts, batch_size: int | None) -> Measuring:

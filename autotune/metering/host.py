@@ -114,6 +114,7 @@ def _field(path: str, name: str) -> str | None:
 
 
 def trim_heap() -> None:
-    """Give back to the system what the C library's allocator keeps (glibc only)."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+    """Give back to the system what the allocator of the heap keeps (glibc's and tcmalloc only)."""
+    for give_back in ("malloc_trim", "MallocExtension_ReleaseFreeMemory"):
+        with contextlib.suppress(OSError, AttributeError):
+            getattr(ctypes.CDLL(None), give_back)(0)

@@ -41,6 +41,7 @@ class Choice(ABC):
     renames_clusters: ClassVar[bool] = False  # graphs have other operators with it, which clusters are named by
     is_free: ClassVar[bool] = False  # it changes nothing that is computed, and is tried without being asked for
     doubt: ClassVar[float] = 1.0  # how far it may change speed and memory, of how far any choice may
+    gives_back_idle: ClassVar[bool] = False  # an allocator holds less with it that no tensor uses
 
     def takes(self, value: str) -> bool:
         """Return whether this is one of its values, as written."""

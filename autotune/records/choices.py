@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError, did_you_mean
 from .choice_types import Choice, RefusedChoice, StackLine
+from .configuration import Configuration
 from .conversion import CONVERSIONS, ConversionChoice
 from .engines import ENGINES, NEEDS_CUDA, Engine
 from .facts import Facts
@@ -140,6 +141,7 @@ class AllocatorChoice(Choice):
     setting: str
     made_by = "allocator.AllocatorSetting"
     doubt = 0.25  # the same kernels and tensors; what lies idle between them is all that it can change
+    gives_back_idle = True
 
     @property
     def variables(self) -> dict[str, re.Pattern[str]]:
@@ -179,6 +181,63 @@ class AllocatorChoice(Choice):
         return StackLine("process", {self.setting: str(bool(int(value)))}, layer="allocator")
 
 
+@dataclass(frozen=True, kw_only=True)
+class HeapChoice(Choice):
+    """A variable about the heap of the C library, where tensors of the CPU are: it is read as a process starts."""
+
+    variable: str
+    text: str  # its value
+    how: str  # to have it by hand: see `by_hand`
+    made_by = "heap.HeapVariable"
+
+    @property
+    def variables(self) -> dict[str, re.Pattern[str]]:
+        """Return its variable."""
+        return {self.variable: re.compile(re.escape(self.text))}
+
+    def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
+        """Return its variable; nothing where the choice is not made."""
+        del before
+        return {self.variable: self.text} if int(value) else {}
+
+    def refusal_for(self, facts: Facts) -> str:
+        """Refuse on a GPU, without glibc, and where the environment says something of it already."""
+        environment = facts.environment
+        if environment.device_kind == "cuda":
+            return "the script trains on a GPU, and it is about the memory of a CPU"
+        if "glibc" not in environment.platform:
+            return "it is about glibc, which this Python does not run on"
+        return f"{self.variable} is set already" if self.variable in (environment.variables or {}) else ""
+
+    @property
+    def by_hand(self) -> str:
+        """Say it for the shell."""
+        return f"Read {{0}} in the shell: `. ./{{0}}`. It {self.how}."
+
+    def stack_line(self, value: str) -> StackLine:
+        """Say it below all else."""
+        return StackLine("process", {self.name: str(bool(int(value)))}, layer="heap")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreloadedHeap(HeapChoice):
+    """Another library than glibc for the heap, by ``LD_PRELOAD``: ``text`` is its name, and ``package`` has it."""
+
+    variable: str = "LD_PRELOAD"
+    package: str
+    doubt = 0.25  # as for `AllocatorChoice`
+    gives_back_idle = True
+
+    def is_missing(self, facts: Facts) -> bool:
+        """Return whether nothing but the library is missing."""
+        return not super().refusal_for(facts) and self.text not in facts.environment.heap_libraries
+
+    def refusal_for(self, facts: Facts) -> str:
+        """Refuse where the library is not installed, too."""
+        missing = f"{self.text} is not installed; Debian and Ubuntu have it in {self.package}"
+        return missing if self.is_missing(facts) else super().refusal_for(facts)
+
+
 TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
     OptimizerChoice(
         name="fused-optimizer",
@@ -212,6 +271,22 @@ TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
         name="expandable-segments",
         does="memory from segments that grow, so that less of it lies idle between tensors; on a GPU",
         setting="expandable_segments",
+    ),
+    PreloadedHeap(
+        name="tcmalloc",
+        does="tensors on a CPU from tcmalloc in place of glibc's heap, which keeps much of what is freed",
+        text="libtcmalloc_minimal.so.4",
+        package="libtcmalloc-minimal4",
+        how="has tcmalloc loaded before other libraries",
+        excludes=("mmap-threshold",),
+    ),
+    HeapChoice(
+        name="mmap-threshold",
+        does="memory of 256 KiB or more goes back to the system as soon as it is freed (glibc; often slower)",
+        variable="MALLOC_MMAP_THRESHOLD_",
+        text=str(256 * 1024),
+        how="has the heap's setting",
+        excludes=("tcmalloc",),
     ),
 )
 """Of every engine that leaves optimizer, precision and allocator to torch."""
@@ -320,6 +395,24 @@ def converted_by(engine: Engine, choices: Iterable[str]) -> Conversion | None:
     """Return what choices that were made convert a model to; UsageError as in ``made_choices``."""
     made = made_choices(engine, choices)
     return next((choice.conversion for choice in made if isinstance(choice, ConversionChoice)), None)
+
+
+def start_variables(configuration: Configuration, before: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that the process of a configuration starts with, which keep what else they hold ``before``.
+
+    The variables of an engine itself are not among them, as the engine sees to those.
+    """
+    settings: dict[str, str] = {}
+    for choice, value in made_choices(configuration.engine, configuration.choices).items():
+        if choice.made_by:
+            settings |= choice.variables_for(value, {**before, **settings})
+    return settings
+
+
+def heap_libraries() -> tuple[str, ...]:
+    """Return the names of the libraries that choices of any engine preload."""
+    known = (choice for engine in ENGINES for choice in choices_of(engine).values())
+    return tuple(dict.fromkeys(choice.text for choice in known if isinstance(choice, PreloadedHeap)))
 
 
 def choice_settings(engine: Engine, choices: Iterable[str], before: Mapping[str, str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ class PhaseMemory:
 
     On CUDA ``allocated``, ``cached`` and ``inactive`` are those of torch's allocator on the model's device: bytes in
     tensors, bytes taken from the device, and bytes of split blocks that are neither in use nor can be given back. On
-    CPU ``allocated`` is the resident set of the process, after glibc's allocator was asked to give back what it keeps.
+    CPU ``allocated`` is the resident set of the process, after the heap has given back what it can.
     ``max_...`` are the highest values since the first row. Parameters, gradients and buffers are the model's, each
     storage once; None where a log does not tell them.
     """

@@ -54,8 +54,10 @@ def headline(report: Report) -> str:
         does.append(f"{runs} {winner.batch_size}{f' instead of {own}' if own else ''} at a time")
     if winner.configuration.engine in COMPILING_ENGINES:
         does.append(f"compile with {winner.configuration.engine}")
-    if winner.configuration.choices:
+    if winner.configuration.choices and report.target == "model":
         does.append(f"set {joined(winner.configuration.choices)}")
+    else:
+        does += [_turned(choice) for choice in winner.configuration.choices]
     if not does:
         return verdict_sentence(report)
     if not verdict.is_confirmed:
@@ -68,6 +70,12 @@ def headline(report: Report) -> str:
     if verdict.answer == "baseline_does_not_fit":
         said += f" Your {report.target} as it is does not fit."
     return sentence(said)
+
+
+def _turned(choice: str) -> str:
+    """Say what to do for a choice while a model trains, which is on or off."""
+    name, _, value = choice.partition("=")
+    return f"turn {name} {'on' if int(value) else 'off'}"
 
 
 def answer_below(report: Report) -> str:

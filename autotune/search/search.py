@@ -21,7 +21,7 @@ from ..records.outcome import Measured, Outcome
 from ..records.study import Repeat, StudySpec, Trial
 from ..records.words import counted
 from ..verdict.aim import Aim
-from ..verdict.search_end import NOTHING_BELIEVED, Believed, SearchEnd, out_of_time
+from ..verdict.search_end import EVEN_CHANCE, NOTHING_BELIEVED, Believed, SearchEnd, out_of_time
 from . import optuna_trials
 from .candidates import Origin
 from .cost.context import SearchContext
@@ -140,6 +140,11 @@ class Search:
                 # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
                 if asked or self.end is not None:
                     return asked
+
+    def is_short_of_memory(self) -> bool:
+        """Return whether the least memory is looked for, or something that may be tried is not expected to fit."""
+        with self._lock:
+            return self._aim.seeks_memory or bool((self._knowledge().model.fits() < EVEN_CHANCE).any())
 
     def nothing_left(self) -> SearchEnd | None:
         """Return why the search would be over with any time there is; None if something is left to try."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 
-from ..records.choices import choices_of, engine_choices
+from ..records.choices import PreloadedHeap, choices_of, engine_choices
 from ..records.configuration import Configuration
 from ..records.engines import COMPILING_ENGINES, ENGINES, PLAIN_ENGINES, SWITCHING_ENGINES, Engine, plain_engine_of
 from ..records.facts import ClusterFacts, Facts
@@ -97,6 +97,8 @@ class Space:
         global_batch: What a process takes per optimizer step in every configuration, 0 where the accumulation is left
             alone.
         between: Batch sizes that are looked at around the best only, once the others tell nothing more.
+        heap: Choices of another heap, which all but the baseline make: they change no result, and peaks without them
+            do not tell what plans free.
     """
 
     baseline: Configuration
@@ -111,6 +113,7 @@ class Space:
     members: frozenset[tuple[int, ...]] | None = None
     global_batch: int = 0
     between: tuple[int, ...] = ()
+    heap: tuple[str, ...] = ()
 
     @cached_property
     def parameters(self) -> dict[str, tuple[int, ...]]:
@@ -129,6 +132,15 @@ class Space:
         """Return the point without plans and with every choice at its default; without a batch size."""
         known = choices_of(self.engine)
         return dict.fromkeys(self.counts, 0) | {name: known[name].default for name in self.choices}
+
+    @property
+    def plainest(self) -> Point:
+        """Return the same, but with the choices that all but the baseline make."""
+        return self.plain_point | dict.fromkeys(self.heap, 1)
+
+    def tells_memory(self, configuration: Configuration) -> bool:
+        """Return whether the peak of a configuration tells what those of the space need: see ``heap``."""
+        return configuration.key == self.baseline.key or all(map(configuration.makes, self.heap))
 
     @cached_property
     def rows(self) -> dict[str, ClusterFacts]:
@@ -253,6 +265,7 @@ def build_space(
     sizes = _batch_sizes(facts, spec, own, global_batch, baseline_fits=baseline_fits) if own and can_vary else ()
     finer = () if global_batch else between(sizes)
     crowded = sum(not row.is_layer for row in clusters) > MOST_CLUSTERS
+    choices = _choices(facts, spec, unasked)
     space = Space(
         baseline=facts.baseline,
         batch_sizes=tuple(sorted((*sizes, *finer))),
@@ -263,7 +276,8 @@ def build_space(
         engine=spec.engine,
         given=given,
         switches=spec.engine in SWITCHING_ENGINES,
-        choices=_choices(facts, spec, unasked),
+        choices=choices,
+        heap=tuple(name for name in choices if isinstance(choices_of(spec.engine)[name], PreloadedHeap)),
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
     return replace(space, members=_members(space, unasked))
@@ -285,8 +299,8 @@ def _choices(facts: Facts, spec: StudySpec, unasked: Sequence[str]) -> dict[str,
 def _members(space: Space, unasked: Sequence[str]) -> frozenset[tuple[int, ...]] | None:
     """Return the points that may be tried; None where all may.
 
-    Left out are two parameters above 0 that exclude each other, a choice without the one that it needs, and points of
-    more than ``_MOST_CHOICES`` choices, not counting those that are tried unasked.
+    Left out are two parameters above 0 that exclude each other, a choice without the one that it needs, points of more
+    than ``_MOST_CHOICES`` choices, not counting those that are tried unasked, and what ``Space.heap`` rules out.
     """
     known, choices, names = choices_of(space.engine), space.choices, list(space.parameters)
     # What a level recomputes an engine chooses by itself.
@@ -299,14 +313,17 @@ def _members(space: Space, unasked: Sequence[str]) -> frozenset[tuple[int, ...]]
     chosen = {name: (names.index(name), known[name].default) for name in choices}
     needing = [(*chosen[name], chosen[known[name].needs][0]) for name in choices if known[name].needs in choices]
     counted = [chosen[name] for name in choices if name not in unasked]
-    if not apart and not needing and len(counted) <= _MOST_CHOICES:
+    if not apart and not needing and not space.heap and len(counted) <= _MOST_CHOICES:
         return None
+    heap = [names.index(name) for name in space.heap]
+    baseline = tuple((space.point(space.baseline) or {}).values())
     return frozenset(
         point
         for point in space.points()
         if not any(point[one] and point[other] for one, other in apart)
         and not any(point[one] != default and not point[needed] for one, default, needed in needing)
         and sum(point[place] != default for place, default in counted) <= _MOST_CHOICES
+        and (point == baseline or all(point[place] for place in heap))
     )
 
 

@@ -24,7 +24,7 @@ from ..search.search import Asked, Search
 from ..search.space import build_space
 from ..store.study import Unstored
 from ..verdict.decision import nothing_else_tells
-from ..verdict.idle_memory import growing_segments, idle_memory, tried_unasked
+from ..verdict.idle_memory import Widening, tried_unasked, widening, widening_to_begin_with
 from ..verdict.search_end import SearchEnd
 from .budget import RunCancel
 from .context import Context, devices_of, unused
@@ -99,9 +99,15 @@ class Trials:
 
     def run(self) -> SearchEnd:
         """Run what the search asks for until the search or the budget ends it; return the reason."""
+        context = self._context
+        context.snapshot.refresh()
+        heap = widening_to_begin_with(context.snapshot.record)
+        if heap is not None and self._search.is_short_of_memory():
+            self._widen(heap)
         end = self._run_devices()
-        if (not end.cut_short or self._search.is_out_of_patience) and self._widen():
-            end = self._run_devices()
+        if not end.cut_short or self._search.is_out_of_patience:
+            wider = widening(context.snapshot.record, context.aim)
+            end = self._run_devices() if self._widen(wider) else end
         facts, may_help = self._context.facts, self._context.plans_may_help
         if may_help and not end.cut_short and isinstance(facts.undescribed, TimedOut) and not facts.knows_plans:
             # A later session may find the plans.
@@ -116,15 +122,15 @@ class Trials:
         # The search has come to its own end only if no device was stopped before that.
         return next((one for one in ends if one.cut_short), ends[-1])
 
-    def _widen(self) -> bool:
-        """Widen the search where trials lacked memory that lay idle; return whether it is wider now."""
+    def _widen(self, wider: Widening | None) -> bool:
+        """Search with a choice that was not allowed, if there is time; return whether that is so now."""
         context = self._context
-        record, aim = context.snapshot.record, context.aim
-        choice = growing_segments(record, aim)
-        if not choice or choice in self._search.space.choices or context.budget.why_search_over(self._confirmation_s()):
+        over = context.budget.why_search_over(self._confirmation_s())
+        if wider is None or wider.choice in self._search.space.choices or over:
             return False
-        self._search = _search(context, (choice,), patient_from=len(context.study.optuna.get_trials(deepcopy=False)))
-        context.watcher.widened(choice, idle_memory(record, aim))
+        told = len(context.study.optuna.get_trials(deepcopy=False))
+        self._search = _search(context, (wider.choice,), patient_from=told)
+        context.watcher.widened(wider.choice, wider.why)
         return True
 
     def run_again(self) -> SearchEnd:

@@ -24,7 +24,7 @@ from .finalists import (
     num_chances_passed,
     to_confirm,
 )
-from .idle_memory import allocator_offer
+from .idle_memory import idle_memory_offer
 from .repetitions import compare
 from .search_end import NOTHING_BELIEVED, Believed
 
@@ -107,7 +107,7 @@ def decide(
     fits = winner is not None and kind != "baseline_does_not_fit"
     if facts.clusters and not plans_may_help(whole, facts, baseline_fits=fits):
         remarks.append(sentences.PLANS_NOT_SEARCHED)
-    remarks.append(allocator_offer(record, aim))
+    remarks.append(idle_memory_offer(record, aim))
     if not baseline_is_finite(tried, facts):
         remarks.append(sentences.NOT_FINITE)
     said = tuple(one for one in remarks if one is not None)

@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import subprocess
+import sys
 
 import torch
 
 from ..metering.host import driver_version, processor_name
-from ..records.choices import choice_variables
+from ..records.choices import choice_variables, heap_libraries
 from ..records.environment import Environment
 from .device import uses_cuda
 
+_PRELOAD_S = 10.0
 # Variables that change speed or memory; a bundle repeats those that were set.
 _VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
@@ -50,3 +53,18 @@ def describe_environment(device: int | None = None, *, trains_on_cpu: bool = Fal
         driver=driver_version() if cuda else None,
         variables={name: os.environ[name] for name in _VARIABLES if name in os.environ},
     )
+
+
+def found_heap_libraries() -> tuple[str, ...]:
+    """Return the libraries of ``records/choices`` that a Python process could preload here."""
+    return tuple(filter(_can_preload, heap_libraries()))
+
+
+def _can_preload(library: str) -> bool:
+    # The loader itself is asked: it says what it cannot find, and starts the program all the same.
+    command, variables = (sys.executable, "-I", "-S", "-c", ""), {"LD_PRELOAD": library}
+    try:
+        ended = subprocess.run(command, env=variables, capture_output=True, timeout=_PRELOAD_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return ended.returncode == 0 and not ended.stderr

@@ -18,9 +18,7 @@ from ..errors import FormatError
 from ..files.backup import FOLDER_VARIABLE, install_backup
 from ..metering.host import die_with_parent, show_stacks
 from ..metering.results import append_line
-from ..records.choices import made_choices
 from ..records.codec import dumps, loads
-from ..records.configuration import Configuration
 from ..records.outcome import NoTrainingStep
 from ..records.run import PROTOCOL_VERSION, Request, Result
 from ..records.stale import REFUSED_STATUS
@@ -154,7 +152,6 @@ def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
     _choose_sizes(request)
     for name in LIBRARIES:
         when_imported(functools.partial(_patch, name), name)
-    _set_variables(request.configurations[0])
     host = _Host(directory, request, hidden)
     if request.mode == "verify":
         seed_generators()
@@ -274,10 +271,3 @@ def _follow_children(directory: Path, request: Request) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(paths)
     os.environ["AUTOTUNE_RUN"] = str(directory.resolve())
     os.environ["AUTOTUNE_REQUEST"] = dumps(request)
-
-
-def _set_variables(configuration: Configuration) -> None:
-    """Set what torch reads as it starts, beside what is set; an engine sees to its own variables itself."""
-    for choice, value in made_choices(configuration.engine, configuration.choices).items():
-        if choice.made_by:
-            os.environ.update(choice.variables_for(value, os.environ))

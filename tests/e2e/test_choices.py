@@ -11,12 +11,13 @@ import pytest
 from autotune.records.codec import from_json
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
+from autotune.records.outcome import Measured
 from autotune.records.plan import Plan
 from autotune.records.proof import Proof, difference_of
 
 from .conftest import MakeBundle, Plain
 from .inside import run_inside
-from .processes import SCRIPTS, Finished
+from .processes import SCRIPTS, Finished, measure, run_autotune
 
 SCRIPT = SCRIPTS / "loader_loop.py"  # trains with AdamW
 LAYERS = (Plan("Block+", 1, -1),)
@@ -89,6 +90,17 @@ def test_a_choice_that_the_script_cannot_have_refuses_the_launch(tmp_path: Path,
     assert (
         "cannot be applied to this script: fused-optimizer=1 changed nothing: LBFGS has no 'fused'" in launched.errors
     )
+
+
+def test_a_variable_of_the_heap_is_there_when_a_trial_and_a_launch_start(
+    tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    made = Configuration(choices=("mmap-threshold=1",))
+    (outcome,) = measure(SCRIPT, configurations=(made,), folder=tmp_path).result.outcomes
+    assert isinstance(outcome, Measured), outcome
+
+    launched = run_autotune("launch", make_bundle(SCRIPT, made), SCRIPT, folder=tmp_path)
+    assert launched.status == 0, launched.errors
 
 
 @pytest.mark.parametrize(

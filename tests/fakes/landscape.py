@@ -10,11 +10,12 @@ import itertools
 import math
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.records.configuration import Configuration
-from autotune.records.environment import Environment
+from autotune.records.environment import DeviceKind, Environment
 from autotune.records.facts import BatchControl, ClusterFacts, Facts
+from autotune.records.matrix import PhaseMemory
 from autotune.records.measurement import Measurement, MemorySplit, Peaks
 from autotune.records.outcome import Measured, Outcome, OutOfMemory
 
@@ -58,7 +59,8 @@ class Landscape:
     """Step time = overhead + batch * (per sample + recompute); peak = fixed + batch * (activations left + workspace).
 
     ``ceiling_bytes`` is what a run can't pass; ``nonfinite_from`` and ``thrashing_above_bytes`` mark measurements. Of
-    the peak, ``idle_share`` is in no tensor, unless the allocator's segments grow.
+    the peak, ``idle_share`` is in no tensor, unless the allocator's segments grow, or on a ``cpu`` the heap is another.
+    There nothing of what plans free leaves the heap that keeps it.
     """
 
     clusters: tuple[Cluster, ...] = CLUSTERS
@@ -74,6 +76,8 @@ class Landscape:
     nonfinite_from: int | None = None
     thrashing_above_bytes: int | None = None
     idle_share: float = 0.0
+    device_kind: DeviceKind = "cuda"
+    heap_libraries: tuple[str, ...] = ()
     chance: random.Random = field(default_factory=lambda: random.Random(0), repr=False)
 
     @property
@@ -83,6 +87,20 @@ class Landscape:
     @property
     def limit_bytes(self) -> int:
         return self.ceiling_bytes or ENVIRONMENT.device_memory_bytes
+
+    @property
+    def environment(self) -> Environment:
+        if self.device_kind == "cuda":
+            return ENVIRONMENT
+        platform = "Linux-with-glibc2.36"
+        return replace(ENVIRONMENT, device_kind="cpu", platform=platform, heap_libraries=self.heap_libraries)
+
+    @property
+    def _memory_matrix(self) -> tuple[PhaseMemory, ...]:
+        if self.device_kind == "cuda":
+            return ()
+        needed = int(self.peak_bytes(self.baseline) * (1 - self.idle_share))
+        return (PhaseMemory("post_backward", 1, needed, needed, needed, None, None, None),)
 
     @property
     def facts(self) -> Facts:
@@ -109,22 +127,24 @@ class Landscape:
             roots=(),
             optimizers=(),
             precision=None,
-            environment=ENVIRONMENT,
+            environment=self.environment,
             calls_per_step=1.0,
+            memory_matrix=self._memory_matrix,
             script_sha256="0" * 64,
         )
 
     def peak_bytes(self, configuration: Configuration) -> int:
-        left = 1.0
+        left, keeps_all = 1.0, self.device_kind == "cpu" and bool(self._idle_share(configuration))
         for cluster, share in self._uncovered(configuration):
-            left *= 1 - cluster.share * share
+            left *= 1 - cluster.share * share * (not keeps_all)
         # What is being recomputed has to be somewhere while backward runs.
         workspace = 0.03 if configuration.plans else 0.0
         needed = self.fixed_bytes + self.activations_bytes * configuration.batch_size * (left + workspace)
         return int(needed / (1 - self._idle_share(configuration)))
 
     def _idle_share(self, configuration: Configuration) -> float:
-        return 0.0 if configuration.makes("expandable-segments") else self.idle_share
+        gives_back = "expandable-segments" if self.device_kind == "cuda" else "tcmalloc"
+        return 0.0 if configuration.makes(gives_back) else self.idle_share
 
     def samples_per_s(self, configuration: Configuration) -> float:
         """The true rate, without noise."""
@@ -151,7 +171,7 @@ class Landscape:
             )
         rate = self.samples_per_s(configuration) * math.exp(self.chance.gauss(0.0, self.noise_cv))
         thrashes = self.thrashing_above_bytes is not None and peak > self.thrashing_above_bytes
-        return measured(
+        outcome = measured(
             rate,
             batch,
             peak,
@@ -159,6 +179,9 @@ class Landscape:
             allocator_retries=3 if thrashes else 0,
             idle_bytes=int(peak * self._idle_share(configuration)),
         )
+        if self.device_kind == "cuda":
+            return outcome
+        return Measured(replace(outcome.measurement, peaks=Peaks(resident=peak)))
 
     def _uncovered(self, configuration: Configuration) -> list[tuple[Cluster, float]]:
         """The shares recomputed; what lies in recomputed layers changes nothing."""

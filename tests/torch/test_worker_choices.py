@@ -32,6 +32,7 @@ from autotune.records.facts import Facts
 from autotune.records.outcome import Fallback, Measured, Outcome
 from autotune.records.stack import StackLayer
 from autotune.tuning.checks import check_choices
+from autotune.worker import environment
 from autotune.worker.choices import precision
 from autotune.worker.choices.made import MadeChoice, MadeChoices
 from autotune.worker.choices.optimizers import OptimizerKeyword
@@ -362,6 +363,23 @@ def test_a_model_without_a_float32_matrix_is_told_apart(tmp_path: Path) -> None:
 
 def test_a_setting_of_the_allocator_for_gpus_is_no_setting_on_cpu(tmp_path: Path) -> None:
     assert "the script trains on CPU" in refused(tmp_path, "expandable-segments=1")
+
+
+@pytest.mark.parametrize(
+    ("choice", "missing"),
+    [("tcmalloc=1", "LD_PRELOAD=libtcmalloc_minimal.so.4"), ("mmap-threshold=1", "MALLOC_MMAP_THRESHOLD_=262144")],
+)
+def test_a_process_that_was_started_without_its_variable_has_the_usual_heap(
+    tmp_path: Path, choice: str, missing: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, _, value = missing.partition("=")
+    monkeypatch.setenv(name, value)  # too late
+    assert f"this process was started without {missing}" in refused(tmp_path, choice)
+
+
+def test_the_loader_says_which_libraries_it_can_preload(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "heap_libraries", lambda: ("libc.so.6", "libnobody_has_it.so.1"))
+    assert environment.found_heap_libraries() == ("libc.so.6",)
 
 
 def test_a_trial_without_choices_leaves_the_optimizer_alone(tmp_path: Path) -> None:

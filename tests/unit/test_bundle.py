@@ -269,7 +269,7 @@ def test_a_version_that_is_none_is_refused(folder, version):
 @pytest.mark.parametrize(
     ("variables", "words"),
     [
-        ({"LD_PRELOAD": "/tmp/evil.so"}, "'LD_PRELOAD', which is not on the list"),
+        ({"LD_PRELOAD": "/tmp/evil.so"}, "LD_PRELOAD to '/tmp/evil.so', which is not a value it may have"),
         ({"PYTHONPATH": "."}, "'PYTHONPATH', which is not on the list"),
         ({"PYTORCH_KERNEL_CACHE_PATH": "/tmp"}, "not on the list"),
         ({"ORTMODULE_MEMORY_OPT_CONFIG": "/etc/passwd"}, "not a value it may have"),

@@ -307,7 +307,7 @@ def test_the_stack_of_ortmodule_goes_from_the_model_outwards_and_says_what_is_no
 @pytest.mark.parametrize(
     "name",
     [
-        *("LD_PRELOAD", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "HOME", "BASH_ENV"),
+        *("LD_AUDIT", "LD_LIBRARY_PATH", "PATH", "PYTHONPATH", "PYTHONSTARTUP", "PYTHONHOME", "HOME", "BASH_ENV"),
         *("PYTORCH_KERNEL_CACHE_PATH", "PYTORCH_JIT", "TORCHINDUCTOR_CACHE_DIR", "TORCH_EXTENSIONS_DIR", "CXX"),
         *("ORTMODULE_CACHE_DIR", "ORTMODULE_TUNING_RESULTS_PATH", "MALLOC_CONF", "MALLOC_TRACE", "OMP_TOOL_LIBRARIES"),
         *("NCCL_NET_PLUGIN", "CUDA_INJECTION64_PATH", "omp_num_threads", "OMP_NUM_THREADS ", ""),
@@ -316,6 +316,12 @@ def test_the_stack_of_ortmodule_goes_from_the_model_outwards_and_says_what_is_no
 def test_variables_that_can_load_code_or_write_files_are_not_on_the_list(name):
     assert name not in KNOWN
     assert not allowed(name, "1")
+
+
+def test_one_library_of_the_system_may_be_preloaded_and_no_path():
+    assert allowed("LD_PRELOAD", "libtcmalloc_minimal.so.4")
+    for value in ("/tmp/libtcmalloc_minimal.so.4", "./libtcmalloc_minimal.so.4", "libtcmalloc_minimal.so.4:evil.so"):
+        assert not allowed("LD_PRELOAD", value)
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,8 @@ def test_a_trial_may_be_forked_where_caller_script_and_engine_allow_it() -> None
     assert not may_fork(facts, "ortmodule")
     chosen = [Configuration(choices=("expandable-segments=1",))]
     assert not trial_request(spec(), facts, chosen, 10**9, may_fork=True).may_fork
+    heap = [Configuration(choices=("tcmalloc=1",))]
+    assert trial_request(spec(), facts, heap, 10**9, may_fork=True).may_fork, "a fork server has that heap"
     assert not may_fork(replace(facts, fork_refusal="the script sets OMP_NUM_THREADS before it imports torch"))
     assert not may_fork(known), "what an earlier version has discovered does not say"
 

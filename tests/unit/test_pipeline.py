@@ -73,6 +73,9 @@ def test_however_a_sampler_comes_to_its_end_idle_memory_is_tried_after_it(tmp_pa
     assert any(trial.configuration.choices for trial in record.trials)
 
 
+HEAP = "libtcmalloc_minimal.so.4"
+
+
 def test_where_memory_lies_idle_the_search_goes_on_with_segments_that_grow(tmp_path):
     session = Session(tmp_path, new_landscape(idle_share=0.2), changes={"max_trials": 30})
     record = session.tune()
@@ -85,6 +88,41 @@ def test_where_memory_lies_idle_the_search_goes_on_with_segments_that_grow(tmp_p
     best = session.landscape.best(trial.configuration for trial in without)
     assert session.landscape.samples_per_s(record.verdict.winner) > 1.02 * best
     assert "--allow" not in record.verdict.sentences
+
+
+def test_on_a_cpu_whose_heap_keeps_memory_the_search_begins_with_another_heap(tmp_path):
+    landscape = new_landscape(idle_share=0.3, device_kind="cpu", heap_libraries=(HEAP,))
+    changes = {"max_trials": 20, "objective": Objective("memory", max_slowdown=0.5)}
+    session = Session(tmp_path, landscape, changes=changes)
+    record = session.tune()
+    assert session.watcher.said.count("goes on with tcmalloc") == 1
+    assert session.watcher.idle.startswith("the C library's heap kept about ")
+    others = [trial.configuration for trial in record.trials if trial.configuration.key != session.facts.baseline.key]
+    assert others
+    assert all(one.choices == ("tcmalloc=1",) for one in others)
+    assert record.verdict.winner.plans, "what they free is seen"
+    assert landscape.peak_bytes(record.verdict.winner) < 0.5 * landscape.peak_bytes(landscape.baseline)
+
+
+@pytest.mark.parametrize(("ceiling_mib", "begins"), [(4000, True), (40_000, False)])
+def test_for_speed_another_heap_comes_first_where_some_batch_size_should_not_fit(tmp_path, ceiling_mib, begins):
+    landscape = new_landscape(
+        idle_share=0.1, device_kind="cpu", heap_libraries=(HEAP,), ceiling_bytes=ceiling_mib * MIB
+    )
+    session = Session(tmp_path, landscape, changes={"max_trials": 6})
+    session.tune()
+    assert session.watcher.said.count("goes on with tcmalloc") == begins
+
+
+def test_on_a_cpu_without_another_heap_the_answer_says_how_to_have_one(tmp_path):
+    landscape = new_landscape(idle_share=0.3, device_kind="cpu")
+    session = Session(tmp_path, landscape, changes={"max_trials": 6, "objective": Objective("memory")})
+    record = session.tune()
+    assert not any(trial.configuration.choices for trial in record.trials)
+    assert "with tcmalloc it may take less. Install libtcmalloc-minimal4 (its name in Debian and Ubuntu)" in (
+        record.verdict.sentences
+    )
+    assert "with --allow tcmalloc." in record.verdict.sentences
 
 
 def test_a_resumed_study_knows_that_memory_lies_idle(tmp_path):

@@ -449,6 +449,15 @@ def test_the_first_line_claims_the_scripts_own_bits_only_where_they_were_seen():
     assert "proven" not in proven(answer="unknown")
 
 
+def test_the_first_line_turns_choices_on_and_off():
+    report = build_report(study_record())
+    assert report.winner is not None
+    chosen = dataclasses.replace(report.winner.configuration, choices=("compute-optimizer=0", "tcmalloc=1"))
+    winner = dataclasses.replace(report.winner, configuration=chosen)
+    said = headline(dataclasses.replace(report, winner=winner))
+    assert ", train 48 instead of 16 at a time, turn compute-optimizer off and turn tcmalloc on: " in said
+
+
 def study_of_model(**proven):
     """A finished study of an ONNX model whose winner is made into 8 bits; without ``proven`` nothing was proven."""
     plain = Configuration("onnxruntime", batch_size=16)

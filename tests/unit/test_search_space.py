@@ -301,6 +301,18 @@ def test_a_choice_that_is_tried_unasked_is_made_beside_as_many_others_as_may_be_
     assert space.configuration(made | {"expandable-segments": 1}).key in members
 
 
+def test_another_heap_is_made_by_all_settings_but_the_scripts_own():
+    space = build_space(FACTS, SPEC, unasked=("tcmalloc",))
+    without = [one for one in space.configurations() if not one.makes("tcmalloc")]
+    assert without == [space.baseline]
+    assert space.num_configurations == len(list(SPACE.configurations())) + 1
+    same = Configuration("eager", (), 0, 16, ("tcmalloc=1",))
+    assert same.key in {one.key for one in space.configurations()}
+    assert space.tells_memory(same)
+    assert space.tells_memory(space.baseline)
+    assert not space.tells_memory(Configuration("eager", (), 0, 32))
+
+
 def test_under_autocast_only_layers_are_recomputed():
     cast = [one for one in TORCHS.configurations() if "bf16=1" in one.choices]
     assert {plan.cluster_id for one in cast for plan in one.plans} == {

@@ -85,6 +85,6 @@ def test_a_session_reads_its_study_for_each_run_that_it_asks_for_and_not_for_eac
     ) + session.watcher.said.count("search ended")
     confirmations = len({one.confirmation for one in record.repeats})
     decisions = 1 + len(session.watcher.proofs)
-    # At the beginning, once discovery has ended, and at the end; before each confirmation, and where none is needed any
-    # more.
-    assert study.reads <= 3 + asks + confirmations + 1 + decisions
+    # At the beginning, once discovery has ended, before the search and at the end; before each confirmation, and where
+    # none is needed any more.
+    assert study.reads <= 4 + asks + confirmations + 1 + decisions

@@ -177,9 +177,7 @@ class Display:
     def widened(self, choice: str, idle: str) -> None:
         """Say that the search goes on with a choice, and why."""
         self._note(stage="Search", doing={})
-        self._say(
-            f"\nSearch goes on with {choice}, because torch's allocator {idle}. Results do not change.", style="bold"
-        )
+        self._say(f"\nSearch goes on with {choice}, because {idle}. Results do not change.", style="bold")
 
     def searching_again(self) -> None:
         """Say that the search goes on, and why."""

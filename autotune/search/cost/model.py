@@ -66,7 +66,9 @@ class CostModel:
             for one in scored
             if one.out_of_memory or not (one.feasible or one.fails or (one.peak_bytes or 0) > self.limit_bytes)
         ]
-        sized = [one for one in scored if one.peak_bytes is not None and one not in bounded]
+        bounded = [one for one in bounded if space.tells_memory(one.configuration)]
+        sized = [one for one in scored if one.peak_bytes is not None and space.tells_memory(one.configuration)]
+        sized = [one for one in sized if one not in bounded]
         self._is_calibrated = bool(sized)
         bounded = [one for one in bounded if self._is_own(one.configuration)]
         self.peaks = Peaks(context, features, sized, bounded)
@@ -84,8 +86,8 @@ class CostModel:
     def figures_of(self, trials: Sequence[Observation], *, of_any_process: bool = False) -> tuple[Array, Array]:
         """Return the expected logarithms of samples/s, and peaks in bytes, of measured trials, each (trials,).
 
-        Trials of another engine are as they were measured. Speeds ``of_any_process`` count each trial as one process,
-        and others are faster or slower.
+        Trials of another engine are as they were measured, and so are peaks that the model leaves out. Speeds
+        ``of_any_process`` count each trial as one process, and others are faster or slower.
         """
         rates = np.log([one.samples_per_s for one in trials])
         peaks_bytes = np.array([one.peak_bytes for one in trials], dtype=float)
@@ -93,9 +95,12 @@ class CostModel:
         if own.any():
             configurations = [one.configuration for one in itertools.compress(trials, own)]
             features = self._featuring.of(configurations)
+            told = own & [self._space.tells_memory(one.configuration) for one in trials]
             times = self._timed(self._own, noises=(Noise.PROCESSES,)) if of_any_process else self._times
             rates[own] = np.log(self._batches(features) / self._seconds(features, times))
-            peaks_bytes[own], _ = self.peaks.of(configurations)
+            if told.any():
+                telling = [one.configuration for one in itertools.compress(trials, told)]
+                peaks_bytes[told], _ = self.peaks.of(telling)
         return rates, peaks_bytes
 
     def log_rates(self, beside: Observation | None = None) -> tuple[Array, Array]:
@@ -127,11 +132,14 @@ class CostModel:
     def fits_again(self, trials: Sequence[Observation]) -> Array:
         """Return the chance that measured trials that fitted fit in every process of a confirmation, (trials,).
 
-        1 where peaks do not scatter, for the script as it stands, and for another engine, of which nothing is expected.
+        1 where peaks do not scatter, for the script as it stands, and for what nothing is expected of: another engine,
+        peaks that the model leaves out.
         """
         chances, baseline = np.ones(len(trials)), self._space.baseline
         configurations = [one.configuration for one in trials]
-        asked = [self._is_own(one) and one.key != baseline.key for one in configurations]
+        asked = [
+            self._is_own(one) and one.key != baseline.key and self._space.tells_memory(one) for one in configurations
+        ]
         if any(asked) and self.peaks.scatter:
             figures = self.peaks.of(list(itertools.compress(configurations, asked)))
             chances[asked] = self._within(*self._highest(*figures, Noise.HIGHEST_OF_CONFIRMATION))

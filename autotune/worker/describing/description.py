@@ -32,7 +32,7 @@ from ...records.graph import ActivationGraph, Calibration, StepTrace
 from ...records.measurement import Measurement, MemorySplit
 from ...records.outcome import Fallback, Measured, Outcome, OutOfMemory
 from ..engines.port import Engine, NothingRan
-from ..environment import describe_environment
+from ..environment import describe_environment, found_heap_libraries
 from ..hooks import arguments, batch_size, training_libraries
 from ..hooks.hooked_script import HookedScript
 from ..hooks.roots import Root
@@ -175,6 +175,8 @@ class Description(ABC):
         accumulated = self._accumulation_control()
         if process.request.accumulation_control is not None and not accumulated.can_set:
             process.note(f"the accumulation is left alone: {accumulated.reason}")
+        environment = describe_environment(process.device, trains_on_cpu=process.trains_on_cpu)
+        heap = found_heap_libraries() if environment.device_kind == "cpu" else ()
         said = () if undescribed is None or isinstance(undescribed, Measured) else (undescribed.cause,)
         notes = [note for note in (*process.notes, *table.notes) if note not in said]
         return Facts(
@@ -187,7 +189,7 @@ class Description(ABC):
             roots=tuple(self._root_facts(modules)),
             optimizers=baseline.optimizers,
             precision=self._precision(modules),
-            environment=describe_environment(process.device, trains_on_cpu=process.trains_on_cpu),
+            environment=replace(environment, heap_libraries=heap),
             calls_per_step=1.0 if measured is None else measured.calls_per_step,
             memory_matrix=() if measured is None else measured.memory_matrix,
             script_sha256=process.request.script_sha256,
