@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import AutotuneError, RunError, UsageError
-from ..records.choices import choice_settings
 from ..records.codec import to_json
 from ..records.figures import format_measured
 from ..records.gate import Gate, GateAnswer, GateBaseline, PastGate, Reference
@@ -150,10 +149,7 @@ def gate(
     other = _other_version(str(against), spec) if reference == "other" else None
     before = _baseline(read, baseline, storage, may_be_new=update_baseline)
     _check_baseline(before, other, graphs_only=graphs_only)
-    # The script as it stands is to run without them, and a run sets those of its setting by itself.
-    chosen = choice_settings(read.stack.engine, read.stack.choices, {})
-    variables = {name: at for name, at in read.environment.items() if name not in chosen}
-    launcher, runs = prepare_one_run("gate", spec, variables)
+    launcher, runs = prepare_one_run("gate", spec, read.surroundings)
     console = make_console()
     began_at, script_sha256 = time.time(), spec.script_sha256()
     with interruption() as interrupted:

@@ -44,7 +44,7 @@ def verify(
     check_platform()
     read = read_bundle(bundle)
     spec = spec_of(context.params, engine=read.stack.engine, bundle_batch_size=read.stack.batch_size)
-    launcher, runs = prepare_one_run("verify", spec, read.environment)
+    launcher, runs = prepare_one_run("verify", spec, read.surroundings)
     expected = read.stack.fingerprint
     now = expected.files_now(spec.script, spec.module, spec.arguments)
     for one in mismatches(expected, now, engine=spec.engine):

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import BundleError, ExportError, UsageError
-from ..records.choices import made_choices
+from ..records.choices import choice_settings, heap_libraries, made_choices
 from ..records.codec import from_json, to_json
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, PLAIN_ENGINES
@@ -52,6 +52,12 @@ class Bundle:
         return Configuration(
             stack.engine, self.plans, stack.level, stack.batch_size, stack.choices, stack.accumulation_set
         )
+
+    @property
+    def surroundings(self) -> dict[str, str]:
+        """Return the variables without those of choices: a run sets these, and the script as it stands has none."""
+        chosen = choice_settings(self.stack.engine, self.stack.choices, {})
+        return {name: value for name, value in self.environment.items() if name not in chosen}
 
 
 def export_bundle(
@@ -104,7 +110,7 @@ def read_bundle(directory: Path) -> Bundle:
 
     Raises:
         BundleError: It is not there, not whole, too large, of a newer version, malformed, sets a variable that is
-            not on the list, or its two lists of plans differ.
+            not on the list, has a library, or its two lists of plans differ.
     """
     stack_text, mem_opt_text = _read_texts(directory)
     try:
@@ -120,6 +126,7 @@ def read_bundle(directory: Path) -> Bundle:
         to_json(stack)  # raises for numbers that are not finite, which json.loads lets through
         plans = load_mem_opt(mem_opt_text)
         _check_stack(stack, plans)
+        _check_files(directory)
     except BundleError as error:
         error.hint = error.hint or _AGAIN
         raise
@@ -170,6 +177,15 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
     except UsageError as error:
         raise BundleError(f"{STACK_NAME}: {error}") from error
     variables.check(stack.variables)
+
+
+def _check_files(directory: Path) -> None:
+    for library in heap_libraries():
+        if os.path.lexists(directory / library):
+            raise BundleError(
+                f"the bundle {str(directory)!r} has a file {library!r}, which a loader could take for the system's",
+                hint="remove it, unless you know where it comes from",
+            )
 
 
 def _read_texts(directory: Path) -> tuple[str, str]:

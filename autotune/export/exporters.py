@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..errors import PredictionError, UsageError
 from ..predict.prediction import Predictor
-from ..records.choices import made_choices
+from ..records.choices import HeapChoice, made_choices
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.facts import Facts, Located
@@ -79,7 +79,8 @@ def _kept_choices(configuration: Configuration) -> tuple[str, ...]:
         made = made_choices("eager", configuration.choices)
     except UsageError:
         return ()
-    return tuple(f"{choice.name}={value}" for choice, value in made.items() if choice.made_by and not choice.variables)
+    told = {choice: value for choice, value in made.items() if isinstance(choice, HeapChoice) or not choice.variables}
+    return tuple(f"{choice.name}={value}" for choice, value in told.items() if choice.made_by)
 
 
 def _nearest(

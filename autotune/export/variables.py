@@ -1,9 +1,10 @@
 """The environment variables that a bundle may carry: a closed list, each with the values it may have.
 
-A bundle may come from somebody else, and a variable can load a library (``LD_PRELOAD``, ``NCCL_NET_PLUGIN``), run code
+A bundle may come from somebody else, and a variable can load a library (``NCCL_NET_PLUGIN``), run code
 (``PYTHONPATH``), load pickles from a folder (``TORCHINDUCTOR_CACHE_DIR``) or write to a path (``MALLOC_CONF``). So no
 family is let in by its prefix, and nothing takes a path but ``ORTMODULE_MEMORY_OPT_CONFIG``, which must name the
-bundle's own file. The variables of choices come on the list from the choices themselves.
+bundle's own file. The variables of choices come on the list from the choices themselves: ``LD_PRELOAD`` with the names
+of their libraries, which the loader looks for in the system's folders. A bundle must have no file of such a name.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ KNOWN: dict[str, re.Pattern[str]] = choice_variables() | {
     "KMP_AFFINITY": _PLACES,
     "KMP_BLOCKTIME": _NUMBER,
     "MALLOC_ARENA_MAX": _NUMBER,
-    "MALLOC_MMAP_THRESHOLD_": _NUMBER,
+    "MALLOC_MMAP_THRESHOLD_": _NUMBER,  # of any size, as the script's own environment may say
     "MALLOC_TRIM_THRESHOLD_": _NUMBER,
     "MKL_NUM_THREADS": _NUMBER,
     "OMP_NUM_THREADS": _NUMBERS,

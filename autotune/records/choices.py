@@ -188,7 +188,7 @@ class HeapChoice(Choice):
     variable: str
     text: str  # its value
     how: str  # to have it by hand: see `by_hand`
-    made_by = "heap.HeapVariable"
+    made_by = "heap.Variable"
 
     @property
     def variables(self) -> dict[str, re.Pattern[str]]:
@@ -207,7 +207,7 @@ class HeapChoice(Choice):
             return "the script trains on a GPU, and it is about the memory of a CPU"
         if "glibc" not in environment.platform:
             return "it is about glibc, which this Python does not run on"
-        return f"{self.variable} is set already" if self.variable in (environment.variables or {}) else ""
+        return f"{self.variable} is set already" if (environment.variables or {}).get(self.variable) else ""
 
     @property
     def by_hand(self) -> str:
@@ -225,17 +225,28 @@ class PreloadedHeap(HeapChoice):
 
     variable: str = "LD_PRELOAD"
     package: str
+    made_by = "heap.Preloaded"
     doubt = 0.25  # as for `AllocatorChoice`
     gives_back_idle = True
 
-    def is_missing(self, facts: Facts) -> bool:
-        """Return whether nothing but the library is missing."""
-        return not super().refusal_for(facts) and self.text not in facts.environment.heap_libraries
+    @property
+    def missing(self) -> str:
+        """Say that its library is not there."""
+        return f"{self.text} is not installed; Debian and Ubuntu have it in {self.package}"
+
+    def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
+        """Return its variable: the library before those that the variable names already."""
+        others = [one for one in re.split(r"[: ]+", before.get(self.variable, "")) if one not in ("", self.text)]
+        return {self.variable: ":".join([self.text, *others])} if int(value) else {}
 
     def refusal_for(self, facts: Facts) -> str:
-        """Refuse where the library is not installed, too."""
-        missing = f"{self.text} is not installed; Debian and Ubuntu have it in {self.package}"
-        return missing if self.is_missing(facts) else super().refusal_for(facts)
+        """Refuse where the library is not installed, and where discovery did not look for it."""
+        found = facts.environment.heap_libraries
+        if refusal := super().refusal_for(facts):
+            return refusal
+        if found is None:
+            return "it was discovered before this was looked at"
+        return "" if self.text in found else self.missing
 
 
 TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
@@ -402,11 +413,7 @@ def start_variables(configuration: Configuration, before: Mapping[str, str]) -> 
 
     The variables of an engine itself are not among them, as the engine sees to those.
     """
-    settings: dict[str, str] = {}
-    for choice, value in made_choices(configuration.engine, configuration.choices).items():
-        if choice.made_by:
-            settings |= choice.variables_for(value, {**before, **settings})
-    return settings
+    return choice_settings(configuration.engine, configuration.choices, before, of_engine=False)
 
 
 def heap_libraries() -> tuple[str, ...]:
@@ -415,12 +422,15 @@ def heap_libraries() -> tuple[str, ...]:
     return tuple(dict.fromkeys(choice.text for choice in known if isinstance(choice, PreloadedHeap)))
 
 
-def choice_settings(engine: Engine, choices: Iterable[str], before: Mapping[str, str]) -> dict[str, str]:
+def choice_settings(
+    engine: Engine, choices: Iterable[str], before: Mapping[str, str], *, of_engine: bool = True
+) -> dict[str, str]:
     """Return the environment variables of choices that were made, which keep what else they hold ``before``.
 
-    UsageError as in ``made_choices``.
+    Without ``of_engine``, the choices that the engine makes are left out. UsageError as in ``made_choices``.
     """
     settings: dict[str, str] = {}
-    for choice, value in made_choices(engine, choices).items():
+    made = made_choices(engine, choices)
+    for choice, value in ((one, value) for one, value in made.items() if of_engine or one.made_by):
         settings |= choice.variables_for(value, {**before, **settings})
     return settings

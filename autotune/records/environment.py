@@ -113,7 +113,7 @@ class Environment:
     driver: str | None = None
     variables: dict[str, str] | None = None  # those that change speed or memory
     onnxruntime: str = ""
-    heap_libraries: tuple[str, ...] = ()  # of those that choices may preload, the ones that the system finds
+    heap_libraries: tuple[str, ...] | None = None  # that choices may preload, found here; None where nobody looked
 
     @property
     def library(self) -> str:

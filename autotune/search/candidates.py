@@ -128,7 +128,7 @@ class Candidates:
         parameters = self._space.parameters
         sizes = parameters.get(BATCH_SIZE, ())
         for size in dict.fromkeys((sizes[0], sizes[len(sizes) // 2], sizes[-1]) if sizes else (0,)):
-            nothing = dict.fromkeys(parameters, 0) | self._space.plainest | ({BATCH_SIZE: size} if sizes else {})
+            nothing = dict.fromkeys(parameters, 0) | self._space.plain_with_heap | ({BATCH_SIZE: size} if sizes else {})
             yield tuple(nothing.values())
             kept = (BATCH_SIZE, *self._space.choices)
             everything = {name: values[-1] for name, values in parameters.items() if name not in kept}

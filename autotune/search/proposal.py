@@ -49,7 +49,7 @@ def plans_first(knowledge: Knowledge) -> tuple[Configuration, ...]:
         {plan.cluster_id: plan.applies_to(rows[plan.cluster_id].frequency) for plan in plans}
         for plans in space.given.sets
     )
-    wanted = [space.configuration(space.plainest | size | point) for point in points]
+    wanted = [space.configuration(space.plain_with_heap | size | point) for point in points]
     return knowledge.model.in_order([one for one in wanted if knowledge.is_open(one)])
 
 

@@ -97,8 +97,8 @@ class Space:
         global_batch: What a process takes per optimizer step in every configuration, 0 where the accumulation is left
             alone.
         between: Batch sizes that are looked at around the best only, once the others tell nothing more.
-        heap: Choices of another heap, which all but the baseline make: they change no result, and peaks without them
-            do not tell what plans free.
+        heap: Choices of another heap that nobody asked for, which all but the baseline make: they change no result,
+            and peaks of plans without them do not tell what those free.
     """
 
     baseline: Configuration
@@ -134,7 +134,7 @@ class Space:
         return dict.fromkeys(self.counts, 0) | {name: known[name].default for name in self.choices}
 
     @property
-    def plainest(self) -> Point:
+    def plain_with_heap(self) -> Point:
         """Return the same, but with the choices that all but the baseline make."""
         return self.plain_point | dict.fromkeys(self.heap, 1)
 
@@ -265,7 +265,7 @@ def build_space(
     sizes = _batch_sizes(facts, spec, own, global_batch, baseline_fits=baseline_fits) if own and can_vary else ()
     finer = () if global_batch else between(sizes)
     crowded = sum(not row.is_layer for row in clusters) > MOST_CLUSTERS
-    choices = _choices(facts, spec, unasked)
+    choices, known = _choices(facts, spec, unasked), choices_of(spec.engine)
     space = Space(
         baseline=facts.baseline,
         batch_sizes=tuple(sorted((*sizes, *finer))),
@@ -277,7 +277,7 @@ def build_space(
         given=given,
         switches=spec.engine in SWITCHING_ENGINES,
         choices=choices,
-        heap=tuple(name for name in choices if isinstance(choices_of(spec.engine)[name], PreloadedHeap)),
+        heap=tuple(name for name in choices if name in unasked and isinstance(known[name], PreloadedHeap)),
         levels=ENGINES[spec.engine].levels if clusters else (0,),
     )
     return replace(space, members=_members(space, unasked))

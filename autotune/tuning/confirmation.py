@@ -255,7 +255,8 @@ class Confirmation:
     def _measure_repetition(self, confirmation: int, number: int, configuration: Configuration) -> Repeat | None:
         """Measure an entrant: in a fresh process first, and in later repetitions in one of a fork server of their own.
 
-        Processes of one server share the layout of addresses and the seed of hashes. Each repetition draws both anew.
+        Processes of one server share the layout of addresses and the seed of hashes. Each repetition draws both anew,
+        and each heap in it.
         A baseline that passes the limit is measured without it, for its figures beside the others'.
         """
         context = self._context

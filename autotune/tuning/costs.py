@@ -7,6 +7,7 @@ import statistics
 from collections import defaultdict
 from collections.abc import Sequence
 
+from ..records.choices import start_variables
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, PLAIN_ENGINES, SWITCHING_ENGINES, Engine
 from ..records.measurement import Measurement
@@ -26,7 +27,8 @@ class Costs:
 
     A run is its start, up to the first training call, and then its trials. Proofs and the first repetition of a
     confirmation are fresh processes. Runs of the search and later repetitions may be forked from a process that has
-    imported torch. Each later repetition has such a process of its own, and the first entrant in it waits for that.
+    imported torch. Each later repetition has such a process of its own, one for each heap, and the first entrant in it
+    waits for that.
     """
 
     def __init__(self, trials: Sequence[Trial] = ()) -> None:
@@ -110,7 +112,8 @@ class Costs:
         forked = [one for one in entrants if one in forked]
         fresh_s = sum(self._fresh_repetition_s(one) for one in entrants if one not in forked)
         # The mean of such repetitions has its share of the waiting for servers in it.
-        waits_s = self._saved_by_forking_s if forked and not self._forked_starts_s else 0.0
+        servers = {frozenset(start_variables(one, {}).items()) for one in forked}
+        waits_s = 0.0 if self._forked_starts_s else len(servers) * self._saved_by_forking_s
         return fresh_s + waits_s + sum(map(self._forked_repetition_s, forked))
 
     def confirmation_s(

@@ -102,9 +102,12 @@ class Trials:
         context = self._context
         context.snapshot.refresh()
         heap = widening_to_begin_with(context.snapshot.record)
-        if heap is not None and self._search.is_short_of_memory():
-            self._widen(heap)
+        begins_with_heap = heap is not None and self._search.is_short_of_memory() and self._widen(heap)
         end = self._run_devices()
+        if begins_with_heap and not end.cut_short and widening_to_begin_with(context.snapshot.record) is None:
+            # Each setting with another heap failed.
+            self._search = _search(context)
+            end = self._run_devices()
         if not end.cut_short or self._search.is_out_of_patience:
             wider = widening(context.snapshot.record, context.aim)
             end = self._run_devices() if self._widen(wider) else end

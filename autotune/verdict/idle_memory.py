@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ..records.choice_types import Choice
 from ..records.choices import AllocatorChoice, PreloadedHeap, choices_of
 from ..records.matrix import highest
-from ..records.outcome import Outcome, OutOfMemory
+from ..records.outcome import Measured, Outcome, OutOfMemory
 from ..records.study import Remark, StudyRecord
 from ..records.study_results import trials_of
 from ..records.units import format_bytes
@@ -70,8 +70,10 @@ def idle_memory_offer(record: StudyRecord, aim: Aim) -> Remark | None:
         missing = _missing(record)
         if missing is None:
             return None
-        offer = f"with {missing.name} {may}. Install {missing.package} (its name in Debian and Ubuntu), then run the "
-        offer += f"same command with --allow {missing.name}"
+        offer = (
+            f"with {missing.name} {may}. Install {missing.package} (its name in Debian and Ubuntu), and start a new "
+        )
+        offer += "study by adding --study and a name to the command"
     elif _is_tried(record, choice):
         return None
     elif _is_named(record, choice):
@@ -102,22 +104,23 @@ def idle_memory(record: StudyRecord, aim: Aim) -> str:
 
 
 def _heap_keeps(size: int) -> str:
-    return f"the C library's heap kept about {format_bytes(size)} that no tensor used"
+    return f"the C library's heap kept up to {format_bytes(size)} that no tensor used"
 
 
 def _choice(record: StudyRecord) -> Choice | None:
-    return next((one for one in _candidates(record) if record.facts and not one.refusal_for(record.facts)), None)
+    found = (one for one in _candidates(record) if record.facts and not one.refusal_for(record.facts))
+    return next((one for one in found if not _fails(record, one)), None)
 
 
 def _missing(record: StudyRecord) -> PreloadedHeap | None:
     """Return the choice that only lacks its library."""
     found = (one for one in _candidates(record) if isinstance(one, PreloadedHeap))
-    return next((one for one in found if record.facts is not None and one.is_missing(record.facts)), None)
+    return next((one for one in found if record.facts and one.refusal_for(record.facts) == one.missing), None)
 
 
 def _candidates(record: StudyRecord) -> Iterator[Choice]:
-    known = choices_of(record.spec.engine).values()
-    return (one for one in known if one.gives_back_idle and one.name not in record.spec.choices)
+    known, allowed = choices_of(record.spec.engine).values(), record.spec.choices
+    return (one for one in known if one.gives_back_idle and not {one.name, *one.excludes}.intersection(allowed))
 
 
 def _is_named(record: StudyRecord, choice: Choice) -> bool:
@@ -128,6 +131,12 @@ def _is_named(record: StudyRecord, choice: Choice) -> bool:
     return any(choice.setting in variables.get(name, "") for name in choice.variables)
 
 
+def _fails(record: StudyRecord, choice: Choice) -> bool:
+    """Return whether all that made the choice failed, and not for memory."""
+    ended = [trial.outcome for trial in record.trials if trial.configuration.makes(choice.name)]
+    return bool(ended) and not any(one is None or isinstance(one, Measured | OutOfMemory) for one in ended)
+
+
 def _is_tried(record: StudyRecord, choice: Choice) -> bool:
     return any(trial.configuration.makes(choice.name) for trial in record.trials)
 
@@ -135,9 +144,13 @@ def _is_tried(record: StudyRecord, choice: Choice) -> bool:
 def _heap_share(record: StudyRecord) -> float:
     """Return the share of the script's own peak on a CPU that its heap kept for no tensor; 0.0 where nothing tells.
 
-    What a step needs is the peak of the memory matrix: there the heap is emptied before each phase.
+    What a step needs is the peak of the memory matrix: there the heap is emptied before each phase. Nothing tells where
+    batches bring more data at one time than at another, as the matrix is of two steps.
     """
     facts = record.facts
+    arrivals = None if facts is None else facts.batch_control.arrivals
+    if arrivals is not None and any(one.usual is None for one in arrivals.arrived):
+        return 0.0
     row = None if facts is None else highest(facts.memory_matrix)
     if facts is None or row is None or row.peak is None or facts.environment.device_kind != "cpu":
         return 0.0

@@ -5,7 +5,8 @@ The protocol, whole; ``records/run.py`` and ``records/progress.py`` define its t
 1. The controller makes a run directory and writes ``request.json`` (``Request``) into it: the script, its arguments,
    and the configurations to measure one after the other. It starts this file by its absolute path, with ``-P`` so that
    neither this folder nor the working directory is on ``sys.path``; in a session (and process group) of its own, whose
-   output is ``stdout.log`` and ``stderr.log`` in the run directory. The worker is killed when the controller ends
+   output is ``stdout.log`` and ``stderr.log`` in the run directory; with the variables of the configurations' choices.
+   The worker is killed when the controller ends
    (``PR_SET_PDEATHSIG``); at ``SIGUSR1`` it writes all its stacks to ``stderr.log``.
 2. The worker loads the package beside it under the name ``_autotune``, without touching ``sys.path``, and becomes
    ``python script.py arguments``: fresh ``__main__``, ``sys.argv``, ``__file__``, the script's folder first on

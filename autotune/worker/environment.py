@@ -20,7 +20,6 @@ _PRELOAD_S = 10.0
 _VARIABLES = (
     "CUDA_VISIBLE_DEVICES",
     "CUBLAS_WORKSPACE_CONFIG",
-    "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TRIM_THRESHOLD_",
     "MKL_NUM_THREADS",
     "NVIDIA_TF32_OVERRIDE",
@@ -61,10 +60,12 @@ def found_heap_libraries() -> tuple[str, ...]:
 
 
 def _can_preload(library: str) -> bool:
-    # The loader itself is asked: it says what it cannot find, and starts the program all the same.
-    command, variables = (sys.executable, "-I", "-S", "-c", ""), {"LD_PRELOAD": library}
+    # The loader starts a program without what it cannot find.
+    look = f"import sys; sys.exit('/{library}' not in open('/proc/self/maps').read())"
+    command, variables = (sys.executable, "-I", "-S", "-c", look), os.environ | {"LD_PRELOAD": library}
     try:
-        ended = subprocess.run(command, env=variables, capture_output=True, timeout=_PRELOAD_S, check=False)
+        return not subprocess.run(
+            command, env=variables, capture_output=True, timeout=_PRELOAD_S, check=False
+        ).returncode
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return ended.returncode == 0 and not ended.stderr

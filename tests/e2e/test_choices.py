@@ -14,6 +14,7 @@ from autotune.records.facts import BatchControl
 from autotune.records.outcome import Measured
 from autotune.records.plan import Plan
 from autotune.records.proof import Proof, difference_of
+from autotune.worker.environment import found_heap_libraries
 
 from .conftest import MakeBundle, Plain
 from .inside import run_inside
@@ -101,6 +102,18 @@ def test_a_variable_of_the_heap_is_there_when_a_trial_and_a_launch_start(
 
     launched = run_autotune("launch", make_bundle(SCRIPT, made), SCRIPT, folder=tmp_path)
     assert launched.status == 0, launched.errors
+
+
+@pytest.mark.skipif(not found_heap_libraries(), reason="tcmalloc is not installed")
+@pytest.mark.parametrize("may_fork", [False, True])
+def test_another_heap_is_loaded_before_all_else_in_fresh_processes_and_in_forked_ones(
+    tmp_path: Path, may_fork: bool
+) -> None:
+    made = Configuration(choices=("tcmalloc=1",))
+    run = measure(SCRIPT, configurations=(made,), folder=tmp_path, may_fork=may_fork)
+    (outcome,) = run.result.outcomes
+    assert isinstance(outcome, Measured), outcome
+    assert run.result.is_forked == may_fork
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from autotune.records.arrivals import Arrivals
 from autotune.records.configuration import Configuration
 from autotune.records.environment import DeviceKind, Environment
 from autotune.records.facts import BatchControl, ClusterFacts, Facts
@@ -78,6 +79,7 @@ class Landscape:
     idle_share: float = 0.0
     device_kind: DeviceKind = "cuda"
     heap_libraries: tuple[str, ...] = ()
+    arrivals: Arrivals | None = None
     chance: random.Random = field(default_factory=lambda: random.Random(0), repr=False)
 
     @property
@@ -109,7 +111,7 @@ class Landscape:
         return Facts(
             baseline=self.baseline,
             batch_size=own,
-            batch_control=BatchControl(self.how),
+            batch_control=BatchControl(self.how, arrivals=self.arrivals),
             clusters=tuple(
                 ClusterFacts(
                     cluster_id=cluster.name,
@@ -161,13 +163,13 @@ class Landscape:
         return max((self.samples_per_s(c) for c in configurations if self.fits(c)), default=0.0)
 
     def measure(self, configuration: Configuration) -> Outcome:
-        peak, batch = self.peak_bytes(configuration), configuration.batch_size
+        peak, batch, on_gpu = self.peak_bytes(configuration), configuration.batch_size, self.device_kind == "cuda"
         if self.ceiling_bytes is not None and peak > self.ceiling_bytes:
             return OutOfMemory(
                 "out of memory in forward",
                 phase="forward",
                 limit_bytes=self.ceiling_bytes,
-                idle_bytes=int(self._idle_share(configuration) * self.ceiling_bytes),
+                idle_bytes=int(self._idle_share(configuration) * self.ceiling_bytes) if on_gpu else None,
             )
         rate = self.samples_per_s(configuration) * math.exp(self.chance.gauss(0.0, self.noise_cv))
         thrashes = self.thrashing_above_bytes is not None and peak > self.thrashing_above_bytes
@@ -179,7 +181,7 @@ class Landscape:
             allocator_retries=3 if thrashes else 0,
             idle_bytes=int(peak * self._idle_share(configuration)),
         )
-        if self.device_kind == "cuda":
+        if on_gpu:
             return outcome
         return Measured(replace(outcome.measurement, peaks=Peaks(resident=peak)))
 

@@ -266,6 +266,12 @@ def test_a_version_that_is_none_is_refused(folder, version):
         read_bundle(folder)
 
 
+def test_a_bundle_with_a_library_that_may_be_preloaded_is_refused(folder):
+    (folder / "libtcmalloc_minimal.so.4").write_bytes(b"")
+    with pytest.raises(BundleError, match="which a loader could take for the system's"):
+        read_bundle(folder)
+
+
 @pytest.mark.parametrize(
     ("variables", "words"),
     [

@@ -214,15 +214,20 @@ def environment(device_kind: Literal["cpu", "cuda"], **variables: str) -> Facts:
     return replace(optimizer("AdamW", foreach="None", fused="None"), environment=own)
 
 
+UNSAID = optimizer("AdamW", foreach="None", fused="None")
+
 LIBRARY = "libtcmalloc_minimal.so.4"
 
 
-def heap(platform: str, *libraries: str, **variables: str) -> Facts:
-    found = environment("cpu", **variables)
-    return replace(found, environment=replace(found.environment, platform=platform, heap_libraries=libraries))
+def heap(libc: str, *libraries: str, **variables: str) -> Facts:
+    found = environment("cpu", **variables).environment
+    platform = f"Linux-6.1-x86_64-with-{libc}"
+    return replace(UNSAID, environment=replace(found, platform=platform, heap_libraries=libraries))
 
 
-UNSAID = optimizer("AdamW", foreach="None", fused="None")
+def undiscovered_heap() -> Facts:
+    found = heap("glibc2.36")
+    return replace(found, environment=replace(found.environment, heap_libraries=None))
 
 
 @pytest.mark.parametrize(
@@ -234,8 +239,9 @@ UNSAID = optimizer("AdamW", foreach="None", fused="None")
         ("bf16", replace(FACTS, precision=None)),
         ("expandable-segments", environment("cuda", PYTORCH_CUDA_ALLOC_CONF="expandable_segments:False")),
         ("compile", replace(FACTS, compile_refusal="")),
-        ("tcmalloc", heap("Linux-glibc2.36", LIBRARY)),
-        ("mmap-threshold", heap("Linux-glibc2.36")),
+        ("tcmalloc", heap("glibc2.36", LIBRARY)),
+        ("tcmalloc", heap("glibc2.36", LIBRARY, LD_PRELOAD="")),
+        ("mmap-threshold", heap("glibc2.36")),
     ],
 )
 def test_choices_that_a_script_leaves_open_are_not_refused(choice: str, facts: Facts) -> None:
@@ -259,10 +265,11 @@ def test_what_an_engine_does_by_itself_no_script_rules_out() -> None:
         ("bf16", replace(FACTS, precision=PrecisionFacts("bfloat16")), "parameters are bfloat16"),
         ("expandable-segments", environment("cpu"), "trains on CPU"),
         ("tcmalloc", environment("cuda"), "trains on a GPU"),
-        ("tcmalloc", heap("Linux-musl", LIBRARY), "about glibc"),
-        ("tcmalloc", heap("Linux-glibc2.36"), "libtcmalloc_minimal.so.4 is not installed; .* in libtcmalloc-minimal4"),
-        ("tcmalloc", heap("Linux-glibc2.36", LIBRARY, LD_PRELOAD="libjemalloc.so.2"), "LD_PRELOAD is set already"),
-        ("mmap-threshold", heap("glibc", MALLOC_MMAP_THRESHOLD_="65536"), "MALLOC_MMAP_THRESHOLD_ is set already"),
+        ("tcmalloc", heap("musl", LIBRARY), "about glibc"),
+        ("tcmalloc", heap("glibc2.36"), "libtcmalloc_minimal.so.4 is not installed; .* in libtcmalloc-minimal4"),
+        ("tcmalloc", heap("glibc2.36", LIBRARY, LD_PRELOAD="libjemalloc.so.2"), "LD_PRELOAD is set already"),
+        ("tcmalloc", undiscovered_heap(), "discovered before this was looked at"),
+        ("mmap-threshold", heap("glibc2.36", MALLOC_MMAP_THRESHOLD_="65536"), "MALLOC_MMAP_THRESHOLD_ is set already"),
         ("compile", FACTS, "it was discovered before this was looked at"),
         ("compile", replace(FACTS, compile_refusal="the script compiles Net itself"), "compiles Net itself"),
         (

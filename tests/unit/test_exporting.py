@@ -58,6 +58,11 @@ def said(*plans: str, **changes):
 # -- rules
 
 
+def test_a_file_is_measured_with_another_heap_which_its_reader_starts_it_with():
+    chosen = said("Block+:1:-1", choices=("bf16=1", "tcmalloc=1", "expandable-segments=1"))
+    assert chosen.configuration.choices == ("bf16=1", "tcmalloc=1")
+
+
 def test_blocks_are_those_that_are_called_first_and_numbered_as_they_are_defined():
     assert said("Block+:1:2").blocks[0].chosen == (0, 3)
     assert said("Block+:1:-1").blocks[0].chosen == (0, 1, 2, 3)

@@ -39,7 +39,10 @@ def sleeper(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]
     monkeypatch.setattr(process_tree, "_TERMINATE_S", 0.01)
     monkeypatch.setattr(process_tree, "_KILL_S", 0.0)
     monkeypatch.setattr(process_tree, "_RARE_LOOK_S", 0.005)
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True) as process:
+    command = [sys.executable, "-c", "import time; print(flush=True); time.sleep(600)"]
+    with subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before that it holds no memory yet
         yield process
         process.kill()
 

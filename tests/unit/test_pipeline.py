@@ -11,6 +11,7 @@ from optuna.trial import TrialState
 
 from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
+from autotune.records.arrivals import Arrivals, Arrived
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut
 from autotune.records.study import Objective, Trial
@@ -96,7 +97,7 @@ def test_on_a_cpu_whose_heap_keeps_memory_the_search_begins_with_another_heap(tm
     session = Session(tmp_path, landscape, changes=changes)
     record = session.tune()
     assert session.watcher.said.count("goes on with tcmalloc") == 1
-    assert session.watcher.idle.startswith("the C library's heap kept about ")
+    assert session.watcher.idle.startswith("the C library's heap kept up to ")
     others = [trial.configuration for trial in record.trials if trial.configuration.key != session.facts.baseline.key]
     assert others
     assert all(one.choices == ("tcmalloc=1",) for one in others)
@@ -122,7 +123,44 @@ def test_on_a_cpu_without_another_heap_the_answer_says_how_to_have_one(tmp_path)
     assert "with tcmalloc it may take less. Install libtcmalloc-minimal4 (its name in Debian and Ubuntu)" in (
         record.verdict.sentences
     )
-    assert "with --allow tcmalloc." in record.verdict.sentences
+    assert "start a new study by adding --study" in record.verdict.sentences
+
+
+def test_where_another_heap_always_fails_the_search_goes_on_without_it_and_remembers_that(tmp_path):
+    landscape = new_landscape(idle_share=0.3, device_kind="cpu", heap_libraries=(HEAP,))
+
+    def outcome_of(configuration):
+        if configuration.makes("tcmalloc"):
+            return Fallback("tcmalloc=1 changed nothing: it is not on this node", advice="")
+        return landscape.measure(configuration)
+
+    changes = {"max_trials": 12, "objective": Objective("memory", max_slowdown=0.5)}
+    session = Session(tmp_path, landscape, changes=changes, outcome_of=outcome_of)
+    record = session.tune()
+    kinds = [trial.configuration.makes("tcmalloc") for trial in record.trials[1:]]
+    assert True in kinds
+    assert False in kinds[kinds.index(True) :], "others were tried after it"
+    again = session.again()
+    again.study.set_spec(dataclasses.replace(again.spec, max_trials=16))
+    more = again.tune()
+    assert "goes on with tcmalloc" not in again.watcher.said
+    assert not any(trial.configuration.makes("tcmalloc") for trial in more.trials[len(record.trials) :])
+
+
+def test_another_heap_is_not_tried_unasked_beside_a_choice_that_excludes_it(tmp_path):
+    landscape = new_landscape(idle_share=0.3, device_kind="cpu", heap_libraries=(HEAP,))
+    changes = {"max_trials": 6, "objective": Objective("memory"), "choices": ("mmap-threshold",)}
+    record = Session(tmp_path, landscape, changes=changes).tune()
+    made = {one for trial in record.trials for one in trial.configuration.choices}
+    assert made == {"mmap-threshold=1"}
+
+
+def test_where_batches_bring_more_data_at_times_nothing_is_said_of_the_heap(tmp_path):
+    varying = Arrivals(16, (Arrived("x", 1000.0, error=0.2),))
+    landscape = new_landscape(idle_share=0.3, device_kind="cpu", heap_libraries=(HEAP,), arrivals=varying)
+    session = Session(tmp_path, landscape, changes={"max_trials": 6, "objective": Objective("memory")})
+    record = session.tune()
+    assert "tcmalloc" not in " ".join([*session.watcher.said, record.verdict.sentences])
 
 
 def test_a_resumed_study_knows_that_memory_lies_idle(tmp_path):

@@ -313,6 +313,12 @@ def test_another_heap_is_made_by_all_settings_but_the_scripts_own():
     assert not space.tells_memory(Configuration("eager", (), 0, 32))
 
 
+def test_another_heap_that_is_allowed_is_tried_both_ways():
+    space = build_space(FACTS, dataclasses.replace(SPEC, choices=("tcmalloc",)))
+    assert space.num_configurations == 2 * SPACE.num_configurations
+    assert space.tells_memory(Configuration("eager", (), 0, 32))
+
+
 def test_under_autocast_only_layers_are_recomputed():
     cast = [one for one in TORCHS.configurations() if "bf16=1" in one.choices]
     assert {plan.cluster_id for one in cast for plan in one.plans} == {

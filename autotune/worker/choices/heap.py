@@ -1,21 +1,33 @@
-"""A variable about the heap of the C library, which the loader or glibc reads as a process starts."""
+"""The heap of the C library: another one in its place, or a setting of glibc's."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from ...records.choices import PreloadedHeap
+from ...records.choices import HeapChoice, PreloadedHeap
 from .made import MadeChoice
 
 
-class HeapVariable(MadeChoice):
-    """Looks whether this process was started with the variable, and has the library of a ``PreloadedHeap``."""
+class Preloaded(MadeChoice):
+    """Looks whether the loader has put the library of a ``PreloadedHeap`` into this process."""
+
+    choice: PreloadedHeap
 
     def problem(self) -> str:
         """Say why nothing has changed, or nothing."""
-        ((name, text),) = self.choice.variables_for("1", {}).items()
-        if f"{name}={text}".encode() not in Path("/proc/self/environ").read_bytes().split(b"\0"):
-            return f"this process was started without {name}={text}"
-        if isinstance(self.choice, PreloadedHeap) and f"/{text}" not in Path("/proc/self/maps").read_text():
-            return f"{text} is not installed; Debian and Ubuntu have it in {self.choice.package}"
-        return ""
+        library = self.choice.text
+        if f"/{library}" in Path("/proc/self/maps").read_text():
+            return ""
+        return f"the loader has not found {library}; Debian and Ubuntu have it in {self.choice.package}"
+
+
+class Variable(MadeChoice):
+    """Looks whether the process has the variable of a ``HeapChoice``, which the controller starts a run with."""
+
+    choice: HeapChoice
+
+    def problem(self) -> str:
+        """Say why nothing has changed, or nothing."""
+        name, value = self.choice.variable, self.choice.text
+        return "" if os.environ.get(name) == value else f"this process was started without {name}={value}"

@@ -176,7 +176,7 @@ class Description(ABC):
         if process.request.accumulation_control is not None and not accumulated.can_set:
             process.note(f"the accumulation is left alone: {accumulated.reason}")
         environment = describe_environment(process.device, trains_on_cpu=process.trains_on_cpu)
-        heap = found_heap_libraries() if environment.device_kind == "cpu" else ()
+        heap = found_heap_libraries() if environment.device_kind == "cpu" else None
         said = () if undescribed is None or isinstance(undescribed, Measured) else (undescribed.cause,)
         notes = [note for note in (*process.notes, *table.notes) if note not in said]
         return Facts(

@@ -117,7 +117,7 @@ def _telling(reset: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def release_memory(device: int | None = None) -> None:
-    """Give back to the device and to the system what earlier trials left cached (the heap with glibc only)."""
+    """Give back to the device and to the system what earlier trials left cached (the heap: see ``trim_heap``)."""
     gc.collect()
     if uses_cuda():
         torch.cuda.synchronize(device)
