@@ -14,6 +14,7 @@ from ..records.printable import first_line
 from ..records.study import LIKELY, Fit, format_chance
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names, joined, recomputed_words, sentence
+from .formulas import first_name, folded_names
 from .record import DescribedScript, ModelPart, Report
 
 # What a step does up to each row of the memory matrix.
@@ -147,11 +148,14 @@ def calibration_sentence(described: DescribedScript) -> str:
 
 def dimensions_sentence(described: DescribedScript) -> str:
     """Say the values of the names in the formulas, and how much a sample brings of those that grow with the batch."""
-    shares = described.per_sample
+    shares, folded = described.per_sample, folded_names(described.dimensions)
     values = [
         f"{name} = {value:,}" + (f" (at most {shares[name]:.3g} a sample)" if name in shares else "")
         for name, value in described.dimensions.items()
+        if first_name(name) not in folded
     ]
+    for name, sizes in folded.items():
+        values.append(f"{name} = {min(sizes):,} to {max(sizes):,} in {len(sizes)} graphs")
     batch = described.batch_size
     if shares and batch and "batch" not in described.dimensions:
         values.append(f"in a batch of {batch}")

@@ -16,6 +16,7 @@ from ..records.study import Fit, Found, format_chance
 from ..records.units import format_bytes, format_duration, format_rate, format_ratio, format_share
 from ..records.words import cut_names
 from ..verdict.memory_limit import passed
+from .formulas import folded_formula
 from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
 
 Rows = tuple[tuple[str, str], ...]
@@ -157,7 +158,7 @@ def plan_table(described: DescribedScript) -> Table:
                 cut_names(f"{row.cluster_id}:{row.strategy}:-1"),
                 f"{row.frequency}" + (f" ({row.calls_per_step:g} calls/step)" if row.calls_per_step != 1 else ""),
                 format_bytes(row.saving_bytes),
-                row.saving_formula,
+                folded_formula(row.saving_formula),
                 format_duration(row.recompute_time_s) if row.recompute_time_s else "",
                 "; ".join(filter(None, ["whole layer" if row.is_layer else "", row.note])),
             ),

@@ -1,0 +1,34 @@
+"""Formulas for people: sizes of one name that differ from graph to graph are summed by that name."""
+
+import dataclasses
+
+import pytest
+
+from autotune.report.build import build_report
+from autotune.report.formulas import folded_formula
+from autotune.report.sentences import dimensions_sentence
+from tests.fakes.study_record import study_record
+
+
+@pytest.mark.parametrize(
+    ("formula", "folded"),
+    [
+        ("1024*(s14 + s14_ + s14__ + s14___ + s14____)", "1024*sum(s14)"),
+        ("s1 + s1_ + s1__ + s1___ + 4*batch", "sum(s1) + 4*batch"),
+        ("4*(batch + s1 + s1_ + s1__ + s1___) - 3", "4*(batch + sum(s1)) - 3"),
+        ("2*s1 + s1_ + s1__ + s1___ + s1____", "2*s1 + sum(s1)"),
+        ("s1 + s1_ + s1__ + s1___*batch", "s1 + s1_ + s1__ + s1___*batch"),
+        ("s1 + s1_ + s1__", "s1 + s1_ + s1__"),
+        ("s1 + s2 + s3 + s4", "s1 + s2 + s3 + s4"),
+        ("8*batch*seq_len", "8*batch*seq_len"),
+        ("", ""),
+    ],
+)
+def test_many_sizes_of_one_name_are_summed(formula, folded):
+    assert folded_formula(formula) == folded
+
+
+def test_of_many_sizes_of_one_name_the_range_is_told():
+    sizes = {"batch": 8, "s14": 3873, "s14_": 3328, "s14__": 4068, "s14___": 2439, "s2": 7, "s2_": 9}
+    described = dataclasses.replace(build_report(study_record()), dimensions=sizes, per_sample={})
+    assert dimensions_sentence(described) == "batch = 8, s2 = 7, s2_ = 9, s14 = 2,439 to 4,068 in 4 graphs"
