@@ -56,7 +56,7 @@ class Bundle:
     @property
     def surroundings(self) -> dict[str, str]:
         """Return the variables without those of choices: a run sets these, and the script as it stands has none."""
-        chosen = choice_settings(self.stack.engine, self.stack.choices, {})
+        chosen = choice_settings(self.stack.engine, self.stack.choices, self.environment)
         return {name: value for name, value in self.environment.items() if name not in chosen}
 
 

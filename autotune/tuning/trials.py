@@ -106,7 +106,7 @@ class Trials:
         end = self._run_devices()
         if begins_with_heap and not end.cut_short and widening_to_begin_with(context.snapshot.record) is None:
             # Each setting with another heap failed.
-            self._search = _search(context)
+            self._search_with()
             end = self._run_devices()
         if not end.cut_short or self._search.is_out_of_patience:
             wider = widening(context.snapshot.record, context.aim)
@@ -131,10 +131,13 @@ class Trials:
         over = context.budget.why_search_over(self._confirmation_s())
         if wider is None or wider.choice in self._search.space.choices or over:
             return False
-        told = len(context.study.optuna.get_trials(deepcopy=False))
-        self._search = _search(context, (wider.choice,), patient_from=told)
+        self._search_with(wider.choice)
         context.watcher.widened(wider.choice, wider.why)
         return True
+
+    def _search_with(self, *unasked: str) -> None:
+        told = len(self._context.study.optuna.get_trials(deepcopy=False))
+        self._search = _search(self._context, unasked, patient_from=told)
 
     def run_again(self) -> SearchEnd:
         """Go on with the search, by what the confirmations have shown meanwhile; return the reason for its end."""

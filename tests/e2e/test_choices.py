@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from autotune.worker.environment import found_heap_libraries
 
 from .conftest import MakeBundle, Plain
 from .inside import run_inside
-from .processes import SCRIPTS, Finished, measure, run_autotune
+from .processes import SCRIPTS, Finished, measure, run_autotune, run_command
 
 SCRIPT = SCRIPTS / "loader_loop.py"  # trains with AdamW
 LAYERS = (Plan("Block+", 1, -1),)
@@ -102,6 +103,20 @@ def test_a_variable_of_the_heap_is_there_when_a_trial_and_a_launch_start(
 
     launched = run_autotune("launch", make_bundle(SCRIPT, made), SCRIPT, folder=tmp_path)
     assert launched.status == 0, launched.errors
+
+
+@pytest.mark.skipif(not found_heap_libraries(), reason="tcmalloc is not installed")
+def test_another_heap_gives_back_what_was_freed_before_a_trial() -> None:
+    program = (
+        "import torch; from autotune.metering.host import resident_bytes, trim_heap\n"
+        "held = [torch.ones(1 << 20) for _ in range(64)]; full = resident_bytes(); del held\n"
+        "trim_heap(); print((full - resident_bytes()) >> 20)"
+    )
+    found = run_command(
+        sys.executable, "-c", program, folder=Path.cwd(), environment={"LD_PRELOAD": "libtcmalloc_minimal.so.4"}
+    )
+    assert found.status == 0, found.errors
+    assert int(found.output) > 200
 
 
 @pytest.mark.skipif(not found_heap_libraries(), reason="tcmalloc is not installed")

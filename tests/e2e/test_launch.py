@@ -260,7 +260,7 @@ def pipe(name: str) -> Callable[[Path], None]:
 @pytest.mark.parametrize(
     ("spoil", "reason"),
     [
-        (edit_stack(variables={"LD_PRELOAD": "/tmp/evil.so"}), "not a value it may have"),
+        (edit_stack(variables={"LD_PRELOAD": "/home/eve/evil.so"}), "not a value it may have"),
         (edit_stack(variables={"PYTHONPATH": "."}), "'PYTHONPATH', which is not on the list"),
         (edit_stack(variables={"ORTMODULE_CACHE_DIR": "/tmp"}), "'ORTMODULE_CACHE_DIR', which is not on the list"),
         (edit_stack(variables={"OMP_NUM_THREADS": "$(touch ran)"}), "not a value it may have"),

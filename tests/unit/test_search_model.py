@@ -19,7 +19,7 @@ from autotune.records.matrix import PhaseMemory
 from autotune.records.study import Objective, StudySpec
 from autotune.records.units import format_bytes, format_rate
 from autotune.search.acquisition import Acquisition
-from autotune.search.candidates import Observation
+from autotune.search.candidates import Candidates, Observation
 from autotune.search.cost.context import SearchContext
 from autotune.search.cost.features import Featuring
 from autotune.search.cost.priors import PeakPrior, Resident
@@ -94,6 +94,29 @@ def test_what_an_engine_fuses_should_cost_less_than_its_operators_and_one_trial_
     assert 0 < slowdown("inductor") < 0.6 * slowdown("aot")
     assert slowdown("inductor", 0.99) < 0.5 * slowdown("inductor")
     assert slowdown("inductor", 0.85) > 1.5 * slowdown("inductor")
+
+
+def test_peaks_of_the_usual_heap_do_not_tell_what_plans_free_in_another():
+    landscape = replace(LANDSCAPE, device_kind="cpu", idle_share=0.3, ceiling_bytes=None)
+    space = build_space(landscape.facts, StudySpec(script="train.py"), unasked=("tcmalloc",))
+    context = SearchContext(space, landscape.facts, Aim(Objective("memory"), 8000 * MIB))
+    usual = [Configuration("aot", at(16, **plans).plans, 0, 16) for plans in ({"Block": 12}, {"gelu": 12, "Block": 6})]
+    assert {landscape.peak_bytes(one) for one in usual} != {landscape.peak_bytes(space.baseline)}
+    other = [replace(one, choices=("tcmalloc=1",)) for one in usual]
+
+    def expected(*tried):
+        observed = [seen(number, one, landscape) for number, one in enumerate((space.baseline, *tried))]
+        return [one.peak_bytes for one in expect(Knowledge(context, observed).model, other)]
+
+    assert expected(*usual) == expected()
+    trials = [seen(number, one, landscape) for number, one in enumerate((space.baseline, *usual))]
+    _, peaks = Knowledge(context, trials).model.figures_of(trials[1:])
+    assert peaks.tolist() == [one.peak_bytes for one in trials[1:]], "they are as they were measured"
+
+
+def test_what_is_simulated_to_see_whether_that_works_has_the_heap_of_the_trials():
+    with_heap = build_space(LANDSCAPE.facts, StudySpec(script="train.py"), unasked=("tcmalloc",))
+    assert len(Candidates(with_heap).spread) == len(Candidates(SPACE).spread)
 
 
 def test_nothing_is_expected_before_anything_was_measured():

@@ -185,6 +185,11 @@ def test_repetitions_after_the_first_cost_a_start_of_the_search_and_one_server(c
     )
     assert costs.repetition_s(both, forked=(planned,)) == 10.0 + 3.0 + 8.0
     assert costs.confirmation_s(both, 4, forked=both) == 21.0 + 3 * 18.0
+    other_heap = dataclasses.replace(planned, choices=("tcmalloc=1",))
+    costs.note_trial(other_heap, TRIAL, 7.0)
+    assert costs.repetition_s((BASELINE, other_heap), forked=(BASELINE, other_heap)) == 2 * 3.0 + 7.0 + 8.0, (
+        "each heap has a server"
+    )
 
 
 def test_repetitions_not_yet_measured_go_by_those_that_were(clock):
