@@ -85,7 +85,7 @@ class ActivationGraph:
     symbols: tuple[int, ...]  # sizes and other numbers
     getitems: tuple[int, ...]  # they unpack a tuple
     random: tuple[int, ...]  # they draw from a generator
-    updates: tuple[int, ...]  # they change an input, and so run in the forward alone
+    updates: tuple[int, ...]  # they change an input, or check a value, and so run in the forward alone
     checkpoints: tuple[tuple[int, int, int], ...]  # the script's tags: node, 1 to recompute or 2 to save, region or -1
     layers: tuple[LayerNodes, ...]
     occurrences: tuple[OccurrenceNodes, ...]

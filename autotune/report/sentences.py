@@ -135,6 +135,8 @@ def calibration_sentence(described: DescribedScript) -> str:
     if calibration is None:
         return ""
     if calibration.error is None:
+        if undescribed_sentence(described):
+            return ""  # which says so
         return f"memory is not predicted: {calibration.reason or 'no graph was captured'}"
     within = f"is within {calibration.error:.1%} of what was measured"
     if calibration.engine == "inductor":

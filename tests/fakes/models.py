@@ -230,6 +230,27 @@ class Spectral(nn.Module):
         return F.gelu(self.new(F.gelu(self.old(x))))
 
 
+class Codebook(nn.Module):
+    """Replaces vectors by their nearest in a codebook, which averages them; ``one_hot`` checks what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = (
+            nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.GELU(), nn.Linear(WIDTH, WIDTH)) for _ in range(2)
+        )
+        self.register_buffer("vectors", torch.randn(16, WIDTH))
+        self.vectors: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        z = self.encoder(x)
+        nearest = torch.cdist(z, self.vectors, compute_mode="donot_use_mm_for_euclid_dist").argmin(1)
+        weights = F.one_hot(nearest, len(self.vectors)).to(z.dtype)
+        quantized = weights @ self.vectors
+        with torch.no_grad():
+            self.vectors.data.mul_(0.9).add_(weights.t() @ z, alpha=0.1)
+        return F.gelu(self.decoder(z + (quantized - z).detach()))
+
+
 class _NoisyGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: torch.autograd.function.FunctionCtx, x: torch.Tensor) -> torch.Tensor:
@@ -321,6 +342,7 @@ CASES = {
     "changes its inputs": Case(Counting, _rows),
     "changes an activation": Case(ChangesActivation, _rows),
     "spectral norm": Case(Spectral, _rows),
+    "codebook": Case(Codebook, _rows),
     "draws for the backward": Case(Noisy, _rows),
     "own checkpoints": Case(Checkpointed, _rows),
     "shared blocks": Case(Shared, _rows),

@@ -28,6 +28,4 @@ def _has_tensors(node: fx.Node) -> bool:
 
 def simulated_operators(graph: ActivationGraph, order: list[int]) -> list[str]:
     skipped = {*graph.getitems, *graph.symbols, *graph.constants}
-    return [
-        graph.names[node] for node in order if node not in skipped and (graph.storages[node] or node in graph.updates)
-    ]
+    return [graph.names[node] for node in order if node not in skipped and graph.storages[node]]

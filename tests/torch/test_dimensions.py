@@ -113,6 +113,43 @@ def test_what_does_not_follow_any_more_is_told() -> None:
     assert calibrator.reason.endswith("9*batch is not 114 where batch is 6")
 
 
+class Queue(nn.Module):
+    """Writes where a number of its own points to; no tensor's size depends on that."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.place = nn.Linear(4, 8), BATCH
+        self.register_buffer("queue", torch.zeros(20 * BATCH, 8))
+        self.queue: torch.Tensor
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.layer(x)
+        self.queue[self.place : self.place + len(x)] = y.detach()
+        self.place += len(x)
+        return y.exp().square()
+
+
+def test_a_number_that_no_size_depends_on_is_no_multiple_of_the_batch() -> None:
+    def inputs() -> list[torch.Tensor]:
+        x = torch.randn(BATCH, 4)
+        torch._dynamo.maybe_mark_dynamic(x, 0)
+        return [x]
+
+    model = Planned(Queue, tuple)
+    model._begin = inputs  # type: ignore[method-assign]
+    with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
+        for _ in range(3):
+            model.step()
+        graph = model.engine.slots()[0]
+        dimensions = Dimensions([graph], {(BATCH, 0): "batch"})
+        assert len(dimensions.values) > 1, "the place is a symbol"
+        assert all(formula.is_Symbol for formula in dimensions.of(graph).values())
+        model.engine.observer = calibrator = Calibrator(dimensions)
+        model.step()
+    assert not calibrator.reason
+    assert calibrator.error is not None or calibrator.graphs
+
+
 class Widened(nn.Module):
     """Gives a graph a view of an input: the storage's size has a symbol that no size of the view has."""
 

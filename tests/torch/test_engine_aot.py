@@ -115,6 +115,32 @@ def test_a_model_that_dynamo_leaves_alone_is_a_fallback() -> None:
     assert "no graph of the model was captured" in problem.cause
 
 
+class Unrolled(nn.Module):
+    """Loops over its rows in Python, so that torch traces their number as a constant."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.Linear(32, 32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.stack([torch.tanh(self.cell(row)) for row in x])
+
+
+@pytest.mark.parametrize("model", [Unrolled, net])
+def test_a_size_that_varies_must_not_be_a_constant(model: Callable[[], nn.Module]) -> None:
+    planned = Planned(model, tuple)
+    rows = iter(range(3, 8))
+    planned._begin = lambda: [torch.randn(next(rows), 32)]  # type: ignore[method-assign]
+    problems = []
+    for _ in range(4):
+        planned.step()
+        problems.append(planned.engine.problem())
+    assert problems[:3] == [None] * 3
+    assert (problems[3] is None) == (model is net)
+    if problems[3] is not None:
+        assert "as a constant" in problems[3].cause
+
+
 def test_a_graph_that_cannot_be_partitioned_runs_without_plans_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("an operator nobody has seen")

@@ -374,6 +374,26 @@ def test_functional_transforms_and_torchscript_are_left_alone() -> None:
     parameters = dict(model.named_parameters())
     torch.func.grad(lambda values: torch.func.functional_call(model, values, x).mean())(parameters)
     assert watched.training == []
+    assert watched.engine is not None
+    assert watched.engine.foreign == ["the script calls its model in a transform of torch.func"]
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+def test_a_model_that_is_differentiated_in_forward_mode_runs_as_it_is_and_that_is_told() -> None:
+    watched = Watched("gelu+:1:-1")
+    model, x = Block().train(), rows(4)
+    for _ in range(2):
+        with torch.autograd.forward_ad.dual_level():
+            dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+            tangent = torch.autograd.forward_ad.unpack_dual(model(dual)).tangent
+            tangent.square().mean().backward()
+    assert watched.roots() == [("Block", "")]
+    assert watched.engine is not None
+    assert watched.engine.foreign == ["the script differentiates its model in forward mode"]
+    assert "forward mode" in watched.engine.problem().cause
+    model(x).sum().backward()
+    assert watched.roots() == [("Block", "aot")]
+    assert watched.engine.problem() is None
 
 
 @pytest.mark.parametrize("with_engine", [False, True])

@@ -254,7 +254,11 @@ class Description(ABC):
         return training_libraries.control(given, seen)
 
     def _root_facts(self, modules: list[nn.Module]) -> Iterable[RootFacts]:
+        # Making a parametrization calls it, and a script may call a part of its model by itself.
+        parts = {id(part) for module in modules for part in module.modules() if part is not module}
         for module in modules:
+            if id(module) in parts:
+                continue
             root = self.script.roots.roots[id(module)]
             parameters = list(module.parameters())
             yield RootFacts(

@@ -21,7 +21,8 @@ class Dimensions:
     """The dimensions of the script's own tensors, found again in the symbols of graphs' sizes.
 
     Symbols of several graphs may have one name. A size that no tensor of the script has may follow from others: after a
-    graph break the labels of a language model have ``batch*(seq_len - 1)`` rows. What is neither keeps torch's name.
+    graph break the labels of a language model have ``batch*(seq_len - 1)`` rows. What is neither keeps torch's name. So
+    does a number that no tensor's size depends on.
     ``known`` are names by what the script's own tensors had: (size, which dimension).
 
     Attributes:
@@ -58,10 +59,12 @@ class Dimensions:
     def _name_the_rest(self, graph: Graph, names: dict[sympy.Symbol, sympy.Expr], of_script: Mapping[str, int]) -> None:
         for sizes in _sizes_of_inputs(graph):
             has_batch = any(names.get(size.node.expr) == _symbol(BATCH) for _, size in sizes)
-            for _, size in sizes:
+            for place, size in sizes:
                 symbol, value = size.node.expr, traced_size(size)
                 if symbol not in names:
-                    following = _following(value, of_script, may_grow=not has_batch)
+                    # A pointer into a queue, say, that happens to be a multiple of the batch while tracing.
+                    follows = place != NUMBER or symbol in graph.storage_symbols
+                    following = _following(value, of_script, may_grow=not has_batch) if follows else None
                     names[symbol] = self._dimension(str(symbol), value) if following is None else following
 
     def _dimension(self, name: str, value: int) -> sympy.Symbol:

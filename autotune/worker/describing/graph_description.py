@@ -107,7 +107,7 @@ class GraphDescription(Description):
         problem = self.engine.problem()
         graphs, traces, calibration = self._graphs(modules, problem)
         notes = []
-        if batch is not None and batch > 1 and not {BATCH, *self.inputs.per_sample} & values.keys():
+        if problem is None and batch is not None and batch > 1 and not {BATCH, *self.inputs.per_sample} & values.keys():
             fixed = "its size in the inputs was not recognized, or torch traced it as a constant"
             notes.append(f"what plans save is known at batch size {batch} only: {fixed}")
         nodes = itertools.chain.from_iterable(graph.joint.nodes.values() for graph in self.engine.slots())

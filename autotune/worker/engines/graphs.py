@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from ..plans.graph_pair import Pair
-from ..plans.joint import traced_size, value_of
+from ..plans.joint import tensors_of, traced_size, value_of
 from ..plans.partition import JointGraph
 
 # Forwards whose backward may still come; more can only be forwards that never get one.
@@ -79,6 +79,25 @@ class Graph:
         """Return the sizes that were traced as symbols in what the forward takes: (the value, which dimension)."""
         inputs = [value_of(node) for node in self.joint.nodes.values() if node.op == "placeholder"]
         return {(traced_size(size), dimension) for value in inputs for dimension, size in _symbols(value)}
+
+    @cached_property
+    def storage_symbols(self) -> set[Any]:
+        """Return the symbols that sizes of storages depend on."""
+        tensors = [tensor for node in self.joint.nodes.values() for tensor in tensors_of(node)]
+        sizes: list[Any] = [tensor.untyped_storage().nbytes() for tensor in tensors]
+        return {symbol for size in sizes if isinstance(size, torch.SymInt) for symbol in size.node.expr.free_symbols}
+
+    @cached_property
+    def constant_sizes(self) -> dict[tuple[int, int], int]:
+        """Return the sizes that were traced as constants: by the place of the input and the dimension."""
+        inputs = [value_of(node) for node in self.joint.nodes.values() if node.op == "placeholder"]
+        shapes = [value.shape if isinstance(value, torch.Tensor) else () for value in inputs]
+        return {
+            (place, dimension): size
+            for place, shape in enumerate(shapes)
+            for dimension, size in enumerate(shape)
+            if isinstance(size, int)
+        }
 
     def switch(self, pair: Pair) -> None:
         """Run this pair from the next forward on."""

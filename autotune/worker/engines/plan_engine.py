@@ -30,6 +30,8 @@ from .untraced import in_root, keep_untraced
 
 _GRAPH_INDEX = "autotune_graph_index"
 _BATCHES_ONLY = "--engine eager searches batch sizes only."
+# A model may well be compiled once for each of a few resolutions.
+_MOST_CONSTANT_SIZES = 4
 _LISTS_PLANS = "`autotune discover SCRIPT` lists the plans of a script."
 
 
@@ -301,6 +303,10 @@ class PlanEngine(Engine):
             foreign = f" ({'; '.join(self.foreign)})" if self.foreign else ""
             cause = f"no graph of the model was captured, so there is nothing to recompute{foreign}"
             return (Fallback if self.foreign else NothingRan)(cause, advice=_BATCHES_ONLY)
+        if self._constant_sizes() >= _MOST_CONSTANT_SIZES:
+            limit = torch._dynamo.config.recompile_limit
+            cause = f"torch traces a size that varies as a constant; it compiles for each, and gives up after {limit}"
+            return Fallback(cause, advice=f"TORCH_LOGS=recompiles says which size; {_BATCHES_ONLY}")
         if self.configuration.level and not any(graph.joint.layers for graph in self.graphs):
             cause = f"level {self.configuration.level} recomputes layers, and the model has no repeated blocks"
             return Fallback(cause, advice=_LISTS_PLANS)
@@ -314,6 +320,16 @@ class PlanEngine(Engine):
             cause = f"the script has no cluster {asked}; it has {', '.join(known) or 'none'}"
             return InvalidPlan(cause, advice=_LISTS_PLANS)
         return None
+
+    def _constant_sizes(self) -> int:
+        """Return how many sizes one dimension of an input has as a constant in the graphs of one slot."""
+        # Torch traces a size that has changed as a symbol, where the model lets it: a loop over it does not.
+        found: dict[Any, set[int]] = {}
+        for graph in self.graphs:
+            sizes = graph.constant_sizes
+            for place, size in sizes.items():
+                found.setdefault((graph.slot, len(sizes), place), set()).add(size)
+        return max(map(len, found.values()), default=0)
 
     def occurrences(self) -> Counter[tuple[str, int]]:
         """Return how often each cluster occurs in the graphs so far, by its id and the strategy that applies to it."""

@@ -26,8 +26,8 @@ class Engine(ABC):
 
     ``active`` says whether the configuration is one of this engine's. ``proves``: the run is to be compared with one
     under other plans, so that what operators draw at random must not depend on plans. With ``leave_out_search`` no
-    compiler searches for kernels; the engine calls it where one would have. ``foreign`` are parts of the script that
-    compile themselves in a way that takes no plans. ``refusal`` is why the script cannot run under this engine at all.
+    compiler searches for kernels; the engine calls it where one would have. ``foreign`` says why parts of the
+    script take no plans. ``refusal`` is why the script cannot run under this engine at all.
     """
 
     name: ClassVar[EngineName]
@@ -55,6 +55,11 @@ class Engine(ABC):
         """Tell whether a module that a compiled root calls outside of its graphs gets plans only as its own root."""
         del module
         return False
+
+    def take_no_plans(self, reason: str) -> None:
+        """Note why a part of the script takes no plans."""
+        if reason not in self.foreign:
+            self.foreign.append(reason)
 
     def begin_call(self) -> None:  # noqa: B027  (not every engine has to know)
         """Begin a training call of a root."""

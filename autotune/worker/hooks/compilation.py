@@ -63,7 +63,7 @@ def keep_out(function: Any) -> None:
 def _hand_over(engine: Engine, keywords: dict[str, Any], note: Callable[[str], None]) -> None:
     backend = keywords.get("backend", "inductor")
     if not isinstance(engine, PlanEngine) or backend not in (*_AOT_BACKENDS, "inductor"):
-        engine.foreign.append(f"the script compiles with {backend!r}")
+        engine.take_no_plans(f"the script compiles with {backend!r}")
         of_engine = "" if isinstance(engine, PlanEngine) else f" of engine {engine.name!r}"
         note(f"the script compiles with {backend!r}, which takes no plans{of_engine}")
     elif backend in _AOT_BACKENDS:

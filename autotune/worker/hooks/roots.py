@@ -122,7 +122,10 @@ class RootHooks:
         inside, hooks = self._inside, self
 
         def __call__(self: nn.Module, *arguments: Any, **keywords: Any) -> Any:  # noqa: N807
-            if hooks._passes or is_compiling() or under_functorch() is not None or is_tracing():
+            if hooks._passes or is_compiling() or is_tracing():
+                return real(self, *arguments, **keywords)
+            if under_functorch() is not None:
+                hooks._transformed(self)
                 return real(self, *arguments, **keywords)
             if getattr(inside, "root", False):
                 if getattr(inside, "planned", None) is None:
@@ -207,6 +210,12 @@ class RootHooks:
             self.note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
             return None
 
+    def _transformed(self, module: nn.Module) -> None:
+        """Note that a module is called inside a transform of functorch, where it gets no plans."""
+        engine, is_inside = self.engine, getattr(self._inside, "root", False)
+        if engine is not None and not is_inside and not engine.foreign and self._is_training_call(module):
+            engine.take_no_plans("the script calls its model in a transform of torch.func")
+
     def _is_training_call(self, module: nn.Module) -> bool:
         if not module.training or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             return False
@@ -217,6 +226,10 @@ class RootHooks:
     def _compiled(self, root: Root, core: nn.Module, called: nn.Module) -> Callable[..., Any] | None:
         engine = self.engine
         if engine is None:
+            return None
+        if getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0:
+            engine.take_no_plans("the script differentiates its model in forward mode")
+            core._compiled_call_impl = None
             return None
         is_compiled = core._compiled_call_impl is not None and core._compiled_call_impl is not root.compiled
         if is_compiled or type(called).__name__ == "OptimizedModule":

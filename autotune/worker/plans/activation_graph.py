@@ -17,12 +17,14 @@ from ...predict.partition import MUST_RECOMPUTE, MUST_SAVE
 from ...records.graph import ActivationGraph, LayerNodes, OccurrenceNodes
 from .joint import (
     base_of,
+    is_check_or_mark,
     is_checkpointed,
     is_mutable,
     is_random,
     is_single_symbol,
     is_symbol,
     is_tensor,
+    operator_name,
     parts_of,
     storages_of,
     symbols_of,
@@ -31,9 +33,6 @@ from .joint import (
     value_of,
 )
 from .partition import JointGraph, may_move
-
-# The stock partitioner passes over these.
-_PASSED_OVER = ("_assert_scalar", "_assert_async", "_record_function_enter", "_record_function_exit")
 
 
 def obstacle(joint: JointGraph) -> str | None:
@@ -58,9 +57,8 @@ def obstacle(joint: JointGraph) -> str | None:
         if node.op not in ("placeholder", "get_attr", "call_function"):
             return f"it holds a node of kind {node.op}"
     for node in forward:
-        name = getattr(getattr(node.target, "overloadpacket", node.target), "__name__", "")
-        if node.op == "call_function" and not name.startswith(_PASSED_OVER) and node.is_impure(impure_random=False):
-            return f"its operator {name} has side effects"
+        if node.op == "call_function" and not is_check_or_mark(node) and node.is_impure(impure_random=False):
+            return f"its operator {operator_name(node)} has side effects"
     return None
 
 
@@ -109,7 +107,7 @@ def activation_graph(
         symbols=numbers(node for node in nodes if is_symbol(node) or isinstance(value_of(node), float)),
         getitems=numbers(node for node in nodes if node.target is operator.getitem),
         random=numbers(node for node in nodes if is_random(node)),
-        updates=numbers(node for node in nodes if is_mutable(node)),
+        updates=numbers(node for node in nodes if is_mutable(node) or is_check_or_mark(node)),
         checkpoints=tuple(
             (place, MUST_RECOMPUTE if is_checkpointed(node) else MUST_SAVE, node.meta.get("ac_graph_id", -1))
             for node, place in number.items()

@@ -18,6 +18,9 @@ aten = torch.ops.aten
 # Flash, efficient, cuDNN's, that for CPU, and that of devices beside torch.
 _ATTENTION = re.compile(r"_scaled_dot_product_[a-z]+_attention(_for_cpu|_overrideable)?")
 
+# Torch's partitioner passes over these.
+_CHECKS_AND_MARKS = ("_assert_scalar", "_assert_async", "_record_function_enter", "_record_function_exit")
+
 
 @functools.cache
 def _operator_kinds() -> Any:
@@ -190,6 +193,16 @@ def is_view(node: fx.Node) -> bool:
 def is_mutable(node: fx.Node) -> bool:
     """Return whether a node's operator changes something in place."""
     return isinstance(node.target, torch._ops.OpOverload) and bool(node.target._schema.is_mutable)
+
+
+def operator_name(node: fx.Node) -> str:
+    """Return the name of a node's operator, without its namespace and overload; empty where it has none."""
+    return str(getattr(getattr(node.target, "overloadpacket", node.target), "__name__", ""))
+
+
+def is_check_or_mark(node: fx.Node) -> bool:
+    """Return whether a node gives no value: it checks one, as ``one_hot`` does, or marks a stretch for the profiler."""
+    return node.op == "call_function" and operator_name(node).startswith(_CHECKS_AND_MARKS)
 
 
 def arguments_of(node: fx.Node) -> dict[str, Any]:

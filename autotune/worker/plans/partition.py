@@ -26,6 +26,7 @@ from .graph_pair import Pair
 from .joint import (
     copy_joint,
     correct_fake_values,
+    is_check_or_mark,
     is_checkpointed,
     is_mutable,
     is_random,
@@ -107,6 +108,7 @@ class JointGraph:
         joint.graph.eliminate_dead_code()
         correct_fake_values(joint)
         self._joint = copy_joint(joint)
+        _check_once(self._joint)
         self._fake_mode = detect_fake_mode([value_of(node) for node in joint.graph.nodes if is_tensor(node)])
         self.num_forward_outputs = num_forward_outputs
         self._static_input_indices = static_input_indices
@@ -115,7 +117,7 @@ class JointGraph:
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
         self.has_stock_partitioner = partitioner is None
         if partitioner is None:
-            self.unplanned, self.always = self._split(copy_joint(joint)), frozenset[str]()
+            self.unplanned, self.always = self._split(copy_joint(self._joint)), frozenset[str]()
         else:
             self.unplanned = self._split(copy_joint(joint), partitioner)
             self.always = _replay(self._joint, self.unplanned)
@@ -221,6 +223,17 @@ class JointGraph:
             backward = _LazyGraphModule(backward, backward.graph)
         recomputed = tuple(node.name for node in operators if node.name in again)
         return Pair(forward, backward, num_forward_outputs=self.num_forward_outputs, recomputed=recomputed)
+
+
+def _check_once(joint: fx.GraphModule) -> None:
+    """Have the forward alone check values.
+
+    The stock partitioner would copy each check into the backward, where what is saved suffices to compute its value,
+    and would save tensors for nothing else.
+    """
+    for node in joint.graph.nodes:
+        if is_check_or_mark(node) and node.meta.get("partitioner_tag") == "is_forward":
+            node.meta["partitioner_tag"] = "must_be_in_forward"
 
 
 def _replay(joint: fx.GraphModule, pair: Pair) -> frozenset[str]:
