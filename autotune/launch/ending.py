@@ -80,20 +80,20 @@ def failure_of(
     if ending.how == "start_timeout":
         return TimedOut(
             cause=f"no training step ended within {patience.start_timeout_s:g} s: killed {place}",
-            advice="If it was still loading or compiling, allow more with --start-timeout; see stderr.log.",
+            advice="If it was still loading or compiling, allow more with --start-timeout.",
             phase=phase,
         )
     if ending.how == "trial_timeout":
         return TimedOut(
             cause=f"the trial was not measured within {patience.trial_timeout_s:g} s: killed {where}",
-            advice="If its steps are slow, allow more with --trial-timeout; stderr.log shows where it hung.",
+            advice="If its steps are slow, allow more with --trial-timeout. The end of its log shows where it hung.",
             phase=phase,
         )
     if ending.how == "describing_timeout":
         assert describing_s is not None
         return TimedOut(
             cause=f"describing the script took longer than the {describing_s:.0f} s that it may take: killed {where}",
-            advice="A larger --time-budget gives it more time; stderr.log shows where it was.",
+            advice="A larger --time-budget gives it more time.",
             phase=phase,
         )
     if ending.how == "over_limit":
@@ -112,7 +112,7 @@ def failure_of(
     if ending.how == "finished" or (reason and status == 0):
         return Died(
             cause=f"the worker left without a result {where}: {reason}",
-            advice="The script's last lines are in stdout.log and stderr.log.",
+            advice="The end of its log has the script's last lines.",
             exit_status=status if ending.how == "exited" else None,
             phase=phase,
         )
@@ -125,7 +125,7 @@ def failure_of(
         )
     if status < 0:
         name = _signal_name(-status)
-        shown = "stderr.log shows which line crashed. " if -status in _CRASHES else ""
+        shown = "The end of its log shows which line crashed. " if -status in _CRASHES else ""
         return Died(
             cause=f"killed by {name} {where}",
             advice=f"{shown}Run the script by itself with the same batch size; if that works, leave plans out: "
@@ -135,7 +135,7 @@ def failure_of(
         )
     return Died(
         cause=f"ended with status {status} and without a result {where}",
-        advice="Run the script by itself with the same arguments; its last lines are in stderr.log.",
+        advice="Run the script by itself with the same arguments. The end of its log has its last lines.",
         exit_status=status,
         phase=phase,
     )

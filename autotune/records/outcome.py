@@ -89,6 +89,14 @@ class Fallback(_Failure):
 
 
 @dataclass(frozen=True)
+class NoEffect(Fallback):
+    """The batches of the steps, or their number, were not what was asked for; plans and choices are not to blame."""
+
+    kind: ClassVar[str] = "no_effect"
+    label: ClassVar[str] = "no effect"
+
+
+@dataclass(frozen=True)
 class TimedOut(_Failure):
     """A deadline passed; ``phase`` is where the trial was."""
 
@@ -119,7 +127,16 @@ class HostOutOfMemory(_Failure):
 
 
 Outcome = (
-    Measured | OutOfMemory | ScriptError | InvalidPlan | NoTrainingStep | Fallback | TimedOut | Died | HostOutOfMemory
+    Measured
+    | OutOfMemory
+    | ScriptError
+    | InvalidPlan
+    | NoTrainingStep
+    | Fallback
+    | NoEffect
+    | TimedOut
+    | Died
+    | HostOutOfMemory
 )
 
 OUTCOMES: dict[str, type[Outcome]] = {one.kind: one for one in get_args(Outcome)}

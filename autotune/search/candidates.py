@@ -25,6 +25,7 @@ class Observation:
         fails: A repetition of it failed by other than memory.
         steps_seen: Optimizer steps after which the script ended, too few to be measured.
         timed_out: A deadline passed.
+        no_effect: Batches were not what was asked for, whatever the plans and choices.
         needed_bytes: What was asked for at the least where memory ran out; None where that is unknown.
     """
 
@@ -39,6 +40,7 @@ class Observation:
     fails: bool = False
     steps_seen: int = 0
     timed_out: bool = False
+    no_effect: bool = False
     needed_bytes: float | None = None
 
 

@@ -163,7 +163,8 @@ class Knowledge:
         """Return the candidates that may well fail too: those beyond its batch size, and half of the way back.
 
         A failure of plans closes only plans, and one of choices only those choices. It closes nothing if that batch
-        size was measured otherwise, unless it only took too long. Steps that are too few depend on the size alone.
+        size was measured otherwise, unless it only took too long. Steps that are too few depend on the size alone, and
+        so does whether a size has an effect.
         """
         candidates, own = self.context.candidates, self.space.own_batch_size
         size = failed.configuration.batch_size
@@ -181,6 +182,8 @@ class Knowledge:
         else:
             nearest = min((one for one in works if one > size), default=own)
             beyond = candidates.batch_sizes <= math.sqrt(nearest * size)
+        if failed.no_effect:
+            return np.asarray(beyond)
         if failed.configuration.recomputed:
             beyond &= candidates.planned
         made = [self.space.makes(failed.configuration, name) for name in self.space.choices]
@@ -188,8 +191,8 @@ class Knowledge:
 
 
 def _fail(observations: Sequence[Observation], fewest: int = _FAILURES) -> bool:
-    """Return whether at least ``fewest`` of the trials failed and none was scored."""
-    states = [one.state for one in observations]
+    """Return whether at least ``fewest`` of the trials failed, and not by their batches, and none was scored."""
+    states = [one.state for one in observations if not one.no_effect]
     return states.count("failed") >= fewest and "scored" not in states
 
 

@@ -19,7 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from ..records.choices import choices_of
 from ..records.configuration import Configuration
 from ..records.environment import Environment
-from ..records.outcome import OUTCOMES, Measured, NoTrainingStep, Outcome, OutOfMemory, TimedOut
+from ..records.outcome import OUTCOMES, Measured, NoEffect, NoTrainingStep, Outcome, OutOfMemory, TimedOut
 from .candidates import Observation, Origin
 from .score import Score
 from .space import BATCH_SIZE, Point, Space
@@ -212,5 +212,6 @@ def _observation(trial: FrozenTrial, point: Point, space: Space) -> Observation:
         out_of_memory=is_scored and outcome in _OUT_OF_MEMORY,
         steps_seen=trial.user_attrs.get("steps_seen", 0),
         timed_out=outcome == TimedOut.kind,
+        no_effect=outcome == NoEffect.kind,
         needed_bytes=trial.user_attrs.get("needed_bytes"),
     )

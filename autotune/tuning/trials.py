@@ -18,7 +18,7 @@ from ..records.choices import engine_choices
 from ..records.codec import loads, to_json
 from ..records.configuration import Configuration
 from ..records.environment import Environment
-from ..records.outcome import Outcome, TimedOut
+from ..records.outcome import NoEffect, Outcome, TimedOut
 from ..records.study import Trial
 from ..search.search import Asked, Search
 from ..search.space import build_space
@@ -185,7 +185,9 @@ class Trials:
             own = self._search.nothing_left() if over.is_for_time else None
             return own or self._search.ended_by(over)
         trials, own_key = self._context.snapshot.record.trials, self._context.facts.baseline.key
-        failed = sum(one.outcome is not None and one.configuration.key != own_key for one in trials)
+        ended = [one.outcome for one in trials if one.outcome is not None and one.configuration.key != own_key]
+        # Where a batch size has no effect, plans at the script's own may have one.
+        failed = sum(not isinstance(one, NoEffect) for one in ended)
         if in_run or failed < _HOPELESS or not nothing_else_tells(trials, self._context.facts):
             return None
         reason = f"The first {failed} trials all failed, and not for memory."

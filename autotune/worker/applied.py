@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from ..records.arrivals import Arrived, why_ineffective
-from ..records.outcome import Fallback, InvalidPlan
+from ..records.outcome import Fallback, InvalidPlan, NoEffect
 from .choices.made import MadeChoices
 from .exported_file import WrittenCode
 from .process import TrainingProcess
@@ -58,7 +58,7 @@ class AppliedConfiguration:
 
     def batch_problem(
         self, observed: int | None, micro_batches: float, arrived: tuple[Arrived, ...] = ()
-    ) -> Fallback | None:
+    ) -> NoEffect | None:
         """Return how the usual batch or step differs from what was asked for; an epoch's last may be smaller.
 
         ``arrived`` is what the batches have brought to the models.
@@ -69,15 +69,15 @@ class AppliedConfiguration:
             or self.accumulation_problem(micro_batches)
         )
 
-    def batch_size_problem(self, observed: int | None) -> Fallback | None:
+    def batch_size_problem(self, observed: int | None) -> NoEffect | None:
         """Return how batches differ from the size that was asked for."""
         wanted = self._process.request.batch_size
         if wanted is None or observed is None or observed == wanted:
             return None
         cause = f"batch size {wanted} was asked for, but the batches of the training steps have {observed} samples"
-        return Fallback(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
+        return NoEffect(cause=cause, advice="`autotune discover SCRIPT` says how the batch size is set.")
 
-    def _arrival_problem(self, arrived: tuple[Arrived, ...]) -> Fallback | None:
+    def _arrival_problem(self, arrived: tuple[Arrived, ...]) -> NoEffect | None:
         request = self._process.request
         if request.batch_control is None or request.batch_control.arrivals is None or request.batch_size is None:
             return None
@@ -87,17 +87,17 @@ class AppliedConfiguration:
             return None
         rows = max(own.batch_size, next((one.shape[0] for one in own.arrived if one.shape), 0))
         advice = request.batch_control.advice_to_pass(rows)
-        return Fallback(
+        return NoEffect(
             cause=f"batch size {request.batch_size} was asked for, but a batch {found}",
             advice=f"The script makes its batches by another number. {advice}".rstrip(),
         )
 
-    def accumulation_problem(self, micro_batches: float) -> Fallback | None:
+    def accumulation_problem(self, micro_batches: float) -> NoEffect | None:
         """Return how steps differ from the number of batches that was asked for."""
         accumulation = self._process.request.accumulation
         if accumulation is not None and micro_batches != accumulation:
             taken = f"{micro_batches:.3g} micro-batch{'' if micro_batches == 1 else 'es'}"
-            return Fallback(
+            return NoEffect(
                 cause=f"accumulation {accumulation} was asked for, but an optimizer step takes {taken}",
                 advice="`autotune discover SCRIPT` says how the accumulation is set; without --keep-global-batch it "
                 "stays what the script has.",

@@ -181,7 +181,7 @@ class Conductor:
         if self.process.request.mode == "launch":
             return
         try:
-            self.write_failure(Fallback(cause=cause, advice="Please report this, with the last lines of stderr.log."))
+            self.write_failure(Fallback(cause=cause, advice="Please report this, with the end of its log."))
         except Exception as second:
             # A full disk, say: what is left is stderr.log.
             sys.stderr.write(f"autotune could not write this down: {type(second).__name__}: {second}\n")

@@ -12,7 +12,7 @@ import pytest
 from autotune.launch.requests import trial_request
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, EpochFacts
-from autotune.records.outcome import Fallback
+from autotune.records.outcome import NoEffect
 from autotune.records.study import StudySpec
 from autotune.search.space import build_space
 
@@ -92,7 +92,7 @@ def test_an_accumulation_that_steps_do_not_take_is_no_measurement(discovered: Di
     request = trial_request(StudySpec(str(LOOP), measuring=QUICK), believed, (configuration,), 1 << 40)
     (outcome,) = in_worker(replace(request, may_fork=True), folder=tmp_path).result.outcomes
 
-    assert isinstance(outcome, Fallback)
+    assert isinstance(outcome, NoEffect)
     assert outcome.cause == "accumulation 8 was asked for, but an optimizer step takes 4 micro-batches"
 
 

@@ -13,7 +13,7 @@ from autotune.errors import UsageError
 from autotune.launch.requests import discovery_request, trial_request
 from autotune.records.configuration import Configuration
 from autotune.records.measurement import Schedule
-from autotune.records.outcome import Fallback, ScriptError
+from autotune.records.outcome import NoEffect, ScriptError
 from autotune.records.study import StudySpec
 from autotune.search.space import build_space
 
@@ -209,5 +209,5 @@ def test_a_batch_that_is_not_the_requested_one_is_no_measurement(discovered: Dis
 
     first, second = run.result.outcomes
     assert second is None
-    assert isinstance(first, Fallback)
+    assert isinstance(first, NoEffect)
     assert first.cause == "batch size 16 was asked for, but the batches of the training steps have 8 samples"

@@ -112,13 +112,13 @@ FAILURES = {
     "a library crashes": Failure(
         discover("segfault.py"),
         "killed by SIGSEGV in backward, after step 2",
-        "stderr.log shows which line crashed. Run the script by itself",
+        "The end of its log shows which line crashed. Run the script by itself",
         shows="Fatal Python error: Segmentation fault",
     ),
     "a step never ends": Failure(
         hang,
         "not measured within 4 s.*after step 4",
-        "allow more with --trial-timeout; stderr.log shows where it hung",
+        "allow more with --trial-timeout. The end of its log shows where it hung",
         shows=r'hangs_in_step\.py", line 18 in <module>',
     ),
     "a process that loads data is killed": Failure(

@@ -14,7 +14,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, IterableDataset,
 
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
-from autotune.records.outcome import Fallback, Measured, Outcome
+from autotune.records.outcome import Measured, NoEffect, Outcome
 from autotune.worker.describing.arriving import ArrivingData
 from autotune.worker.describing.root_inputs import RootCall
 from tests.fakes.hooked import restored_torch
@@ -252,7 +252,7 @@ def test_samples_are_counted_and_a_size_without_effect_is_no_answer(kind: Kind, 
 
     found = outcome_at(tmp_path / "larger", kind, LARGER * own // OWN, control)
     if larger is None:
-        assert isinstance(found, Fallback), found
+        assert isinstance(found, NoEffect), found
         assert "was asked for, but a batch brings" in found.cause
         rows = 64 if "items that are batches" in kind.name else OWN
         assert f"{{batch_size:{rows}}}" in found.advice
@@ -274,7 +274,7 @@ def test_where_the_user_names_the_number_the_rows_of_that_number_are_the_samples
     assert isinstance(found, Measured), found
     assert set(found.measurement.samples_per_step) == {64}
     other = outcome_at(tmp_path / "not-taken", kind, 128, control)
-    assert isinstance(other, Fallback), other
+    assert isinstance(other, NoEffect), other
 
 
 def test_a_batch_that_may_go_on_and_calls_without_a_loader_are_not_counted() -> None:

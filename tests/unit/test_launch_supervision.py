@@ -87,7 +87,7 @@ def test_a_crash_is_named_by_its_signal_and_phase_and_loses_only_the_trial_under
 
 
 @pytest.mark.parametrize(
-    ("number", "shown"), [(signal.SIGSEGV, "stderr.log shows which line crashed. "), (signal.SIGTERM, "")]
+    ("number", "shown"), [(signal.SIGSEGV, "The end of its log shows which line crashed. "), (signal.SIGTERM, "")]
 )
 def test_a_crash_before_the_first_step_counts_no_steps_and_names_the_log_that_has_its_line(
     number: signal.Signals, shown: str, tmp_path: Path

@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 from autotune import pipeline
 from autotune.errors import DiscoveryError, InterruptionError, RunError, UsageError
 from autotune.records.configuration import Configuration
-from autotune.records.outcome import Died, Fallback, Measured, OutOfMemory, ScriptError, TimedOut
+from autotune.records.outcome import Died, Fallback, Measured, NoEffect, OutOfMemory, ScriptError, TimedOut
 from autotune.records.study import Objective, Trial
 from autotune.search import optuna_trials
 from autotune.store.claims import Owner
@@ -633,6 +633,23 @@ def test_a_script_that_cannot_be_run_twice_ends_the_search_early_and_without_a_w
     assert record.verdict.kind_of_answer == "undecided"
     assert record.verdict.winner is None
     assert "5 other trials failed" in record.verdict.reason.text
+
+
+def test_where_no_batch_size_has_an_effect_plans_at_the_own_one_are_tried(tmp_path):
+    """Guards scripts whose data sets make whole batches: they have plans, and looked as if nothing worked."""
+
+    def outcome_of(configuration):
+        has_effect = configuration.batch_size == landscape.own_batch_size
+        return landscape.measure(configuration) if has_effect else NoEffect("a batch brings as much data as before")
+
+    landscape = new_landscape()
+    session = Session(
+        tmp_path, outcome_of=outcome_of, changes={"objective": Objective("memory", max_slowdown=0.9), "max_trials": 60}
+    )
+    record = session.tune()
+    assert sum(isinstance(one.outcome, NoEffect) for one in record.trials) >= 3
+    assert record.verdict.winner is not None
+    assert record.verdict.winner.plans
 
 
 def test_running_out_of_memory_again_and_again_is_no_reason_to_give_up(tmp_path):
