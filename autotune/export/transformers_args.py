@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..errors import UsageError
 from ..records.configuration import Configuration
-from ..records.facts import Facts, Located
+from ..records.facts import Facts, Located, LocatedBlocks
 from ..records.plan import NONE
 from ..records.words import joined
 from .expressing import Blocks, Expressed, Refusal
@@ -23,19 +23,34 @@ def express(configuration: Configuration, facts: Facts, located: Located) -> Exp
         )
     plans = [plan for plan in configuration.plans if plan.strategy != NONE]
     switched = {one.class_name: one for one in located.blocks if one.checkpoints}
+    blocks: dict[str, Blocks] = {}
     refusals = []
     for plan in plans:
         name, row = plan.cluster.removesuffix("+"), facts.cluster(plan.cluster)
         if row is None or name not in switched:
             refusals.append(Refusal("Trainer's checkpointing recomputes whole layers and nothing else", str(plan)))
-        elif plan.applies_to(row.frequency) != len(switched[name].called):
-            number = len(switched[name].called)
-            refusals.append(Refusal(f"Trainer's checkpointing recomputes all {number} {name} or none", str(plan)))
-    missing = [name for name in switched if not any(plan.cluster == f"{name}+" for plan in plans)]
+            continue
+        one = switched[name]
+        # Two plans for one class choose layers at two distances.
+        chosen = () if name in blocks else _chosen(one, plan.applies_to(row.frequency))
+        blocks[name] = Blocks(name, one.number, chosen)
+        if not chosen:
+            number = len(one.called)
+            which = f"every n-th of the {number}" if one.skips else f"all {number}"
+            refusals.append(Refusal(f"Trainer's checkpointing recomputes {which} {name} or none", str(plan)))
+    missing = [name for name in switched if name not in blocks]
     if plans and missing and not refusals:
         refusals.append(Refusal(f"Trainer's checkpointing recomputes {joined(missing)} too"))
-    blocks = [Blocks(name, one.number, tuple(sorted(one.called))) for name, one in switched.items()] if plans else []
-    return Expressed(configuration, tuple(blocks), tuple(refusals))
+    return Expressed(configuration, tuple(blocks.values()), tuple(refusals))
+
+
+def _chosen(blocks: LocatedBlocks, count: int) -> tuple[int, ...]:
+    """Return so many of the blocks, as far apart as the switch recomputes them; empty where it cannot."""
+    called = tuple(sorted(blocks.called))
+    if count == len(called):
+        return called
+    may_skip = blocks.skips and len(called) == blocks.number
+    return called[:: len(called) // count] if may_skip and count and len(called) % count == 0 else ()
 
 
 def render(said: Expressed, heading: Heading, located: Located) -> str:
@@ -49,7 +64,10 @@ def render(said: Expressed, heading: Heading, located: Located) -> str:
         # Newer versions warn of the older name.
         switch = next((one for one in _SWITCHES if one in known), _SWITCHES[-1])
         # The other kind of checkpoint runs hooks and autocast otherwise, and needs inputs with gradients.
-        arguments |= {switch: (True, ""), f"{switch}_kwargs": ({"use_reentrant": False}, "")}
+        keywords: dict[str, object] = {"use_reentrant": False}
+        every = max(one.number // len(one.chosen) for one in said.blocks)
+        keywords |= {"every_n_layers": every} if every > 1 else {}
+        arguments |= {switch: (True, ""), f"{switch}_kwargs": (keywords, "")}
     lines = [
         f'    "{name}": {value!r},'.replace("'", '"') + (f"  # {note}" if note else "")
         for name, (value, note) in arguments.items()

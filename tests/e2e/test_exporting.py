@@ -114,12 +114,14 @@ def test_a_file_that_does_not_compute_what_the_script_does_is_not_written(tmp_pa
 
 
 @pytest.mark.slow
-def test_trainer_takes_the_arguments_it_is_given(tmp_path, discovered, plain: Plain):
+@pytest.mark.parametrize("plan", ["GPT2Block+", "GPT2Block+/2"])
+def test_trainer_takes_the_arguments_it_is_given(plan, tmp_path, discovered, plain: Plain):
     record = study_of("hf_trainer.py", discovered, tmp_path)
 
-    taken = export_file(record, "transformers", tmp_path / "training_arguments.py", (Plan("GPT2Block+", 1, -1),))
+    taken = export_file(record, "transformers", tmp_path / "training_arguments.py", (Plan(plan, 1, -1),))
 
     assert taken.shown.proof.equal_to_script, taken.shown.proof
+    assert ('"every_n_layers": 2' in taken.text) == (plan != "GPT2Block+")
     edited = run_edited(
         "hf_trainer.py",
         tmp_path,

@@ -125,13 +125,41 @@ def test_trainer_recomputes_all_layers_or_none():
     assert "all 4 Block or none" in refused.reasons[0]
 
 
+SKIPPING = dataclasses.replace(SWITCHED, blocks=(dataclasses.replace(SWITCHED.blocks[0], skips=True),))
+
+
+def test_a_newer_trainer_recomputes_every_nth_layer_too():
+    newer = dataclasses.replace(
+        SKIPPING, trainer_arguments=(*SKIPPING.trainer_arguments, "gradient_checkpointing_kwargs")
+    )
+    for plan, every, chosen in (("Block+/2:1:-1", 2, (0, 2)), ("Block+:1:2", 2, (0, 2)), ("Block+:1:1", 4, (0,))):
+        found = express(TRAINER, setting(plan), FACTS, newer)
+        assert not found.refusals
+        assert [one.chosen for one in found.blocks] == [chosen]
+        keywords = arguments(found, located=newer)["gradient_checkpointing_kwargs"]
+        assert keywords == {"use_reentrant": False, "every_n_layers": every}
+    assert "every_n_layers" not in str(arguments(express(TRAINER, setting("Block+:1:-1"), FACTS, newer), located=newer))
+
+
+def test_layers_that_are_not_every_nth_are_refused():
+    assert express(TRAINER, setting("Block+/2:1:-1", "Block+:1:1"), FACTS, SKIPPING).refusals
+    refused = express(TRAINER, setting("Block+:1:3"), FACTS, SKIPPING)
+    assert refused.reasons == ("Block+:1:3: Trainer's checkpointing recomputes every n-th of the 4 Block or none",)
+
+
+def test_every_nth_layer_needs_a_switch_that_counts_these_layers_only():
+    fewer = dataclasses.replace(SKIPPING, blocks=(dataclasses.replace(SKIPPING.blocks[0], number=6),))
+    assert express(TRAINER, setting("Block+/2:1:-1"), FACTS, fewer).refusals
+    assert express(TRAINER, setting("Block+/2:1:-1"), FACTS, SWITCHED).refusals
+
+
 def test_a_script_without_trainer_has_no_arguments():
     with pytest.raises(UsageError, match="does not train by one"):
         express(TRAINER, setting(), FACTS, LOCATED)
 
 
-def arguments(found, facts=FACTS):
-    text = TRAINER.render(found, heading_of(study_record(facts=facts), found, None), SWITCHED)
+def arguments(found, facts=FACTS, located=SWITCHED):
+    text = TRAINER.render(found, heading_of(study_record(facts=facts), found, None), located)
     names: dict = {}
     exec(text, names)
     return names["ARGUMENTS"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from typing import Any
@@ -69,6 +70,7 @@ class LocateMode(Mode):
                             for one in _modules_of(own)
                         ),
                         checkpoints=all(hasattr(one, "gradient_checkpointing") for one in own),
+                        skips=_skips(root, alike),
                     )
                 )
         return found
@@ -76,6 +78,15 @@ class LocateMode(Mode):
 
 def _modules_of(modules: list[nn.Module]) -> list[nn.Module]:
     return [inner for module in modules for inner in module.modules()]
+
+
+def _skips(root: nn.Module, blocks: list[nn.Module]) -> bool:
+    """Return whether the switch of a model of transformers counts these modules, and can leave out some of them."""
+    layer = getattr(sys.modules.get("transformers.modeling_layers"), "GradientCheckpointingLayer", None)
+    enable = getattr(root, "activation_checkpointing_enable", None)
+    if layer is None or enable is None or "every_n_layers" not in inspect.signature(enable).parameters:
+        return False
+    return [module for module in root.modules() if isinstance(module, layer)] == blocks
 
 
 def _trainer() -> dict[str, Any]:
