@@ -54,7 +54,8 @@ def discover(
     results = make_console(stderr=json)
     results.print()
     print_facts(results, describe_facts(found.facts))
-    print_baseline(results, found.baseline, Aim(spec.objective, memory_of(found.facts.environment)), spec)
+    aim = Aim(spec.objective, memory_of(found.facts.environment))
+    print_baseline(results, found.baseline, aim, spec, facts=found.facts)
     if json:
         print_json({**to_json(describe_facts(found.facts)), "baseline": to_json(found.baseline)})
     elif memory_matrix:

@@ -313,6 +313,7 @@ def test_a_script_that_compiles_itself_keeps_its_options_and_gets_the_plans(
     watch_compile(planned.engine, lambda: None, notes.append)
     planned.engine.use(Configuration(planned.engine.name, parse_plans([f"{GELU}:-1"])))
     call = compiled(planned.model)
+    assert notes == []
     assert planned.traced(call) == expected
     assert options == [False]
     assert planned.engine.problem() is None

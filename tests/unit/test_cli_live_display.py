@@ -56,6 +56,14 @@ def test_a_loss_that_is_not_a_number_is_flagged(display):
     assert "loss is NaN or infinite" in display.written()
 
 
+def test_a_note_that_the_script_and_its_measurement_have_is_told_once(display):
+    record = study_record()
+    measurement = replace(record.baseline.outcome.measurement, notes=("of both", "of its steps"))
+    facts = replace(record.facts, notes=("of both",))
+    display.discovered(facts, replace(record.baseline.outcome, measurement=measurement), LIMIT_BYTES)
+    assert [display.written().count(f"note: {one}") for one in measurement.notes] == [1, 1]
+
+
 def test_each_trial_has_its_line_and_the_best_so_far_is_marked(display):
     record = study_record()
     display.discovered(record.facts, record.baseline.outcome, LIMIT_BYTES)

@@ -50,8 +50,8 @@ def told_space(space: Space) -> str:
     return f"{joined(parts) or f'nothing but the {target}'} {at}"
 
 
-def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpec) -> None:
-    """Print what the script comes to as it stands, and what is looked for."""
+def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpec, *, facts: Facts) -> None:
+    """Print what the script comes to as it stands, and what is looked for; ``facts`` were printed before."""
     if not isinstance(baseline, Measured):
         return
     measurement = baseline.measurement
@@ -63,7 +63,7 @@ def print_baseline(console: Console, baseline: Outcome, aim: Aim, spec: StudySpe
     for option, size in asked.items():
         if size is not None and size > aim.run_limit_bytes:
             console.print(Text(f"note: {option} {format_bytes(size)} is more than there is: {limit}", style="yellow"))
-    for note in measurement.notes:
+    for note in (one for one in measurement.notes if one not in facts.notes):
         console.print(Text(f"note: {note}", style="yellow"))
     if measurement.nonfinite_loss:
         told = "The baseline's loss is NaN or infinite: lower the learning rate, or look at the data, first."
@@ -130,7 +130,7 @@ class Display:
         self._status.said()
         self._console.print()
         print_facts(self._console, describe_facts(facts))
-        print_baseline(self._console, baseline, self._aim, self._spec)
+        print_baseline(self._console, baseline, self._aim, self._spec, facts=facts)
         self._status.said()
         if isinstance(baseline, Measured):
             self._baseline_rate = baseline.measurement.samples_per_s

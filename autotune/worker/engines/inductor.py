@@ -139,10 +139,13 @@ def without_kernel_search(keywords: dict[str, Any]) -> dict[str, Any]:
     return {**keywords, "mode": None, "options": meant | off} if off else keywords
 
 
-def make_partitioner(engine: PlanEngine, run: Run, block: str = "") -> Any:
+def make_partitioner(
+    engine: PlanEngine, run: Run, block: str = "", *, is_asked: Callable[[], None] = lambda: None
+) -> Any:
     """Return an engine's partitioner in the form that Inductor's configuration takes.
 
-    Graphs run ``compiled unseen`` where the script has them compiled, and nobody is told when they run.
+    Graphs run ``compiled unseen`` where the script has them compiled, and nobody is told when they run. The partitioner
+    calls ``is_asked`` before it partitions.
     """
     from torch._inductor.custom_graph_pass import CustomPartitionerFn
 
@@ -152,6 +155,7 @@ def make_partitioner(engine: PlanEngine, run: Run, block: str = "") -> Any:
         def __call__(self, gm: Any, joint_inputs: Any, **keywords: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
             from torch._functorch.partitioners import min_cut_rematerialization_partition as inductors_own
 
+            is_asked()
             graph = None
             if joint_inputs:
                 number, indices = keywords["num_fwd_outputs"], keywords.get("static_lifetime_input_indices")

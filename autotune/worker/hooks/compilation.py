@@ -75,6 +75,10 @@ def _hand_over(engine: Engine, keywords: dict[str, Any], note: Callable[[str], N
 
         # As long as no plan is current the partitioner does what the stock one does. A cache hit would skip it, and
         # with it the plans; being without that cache costs time in compilation only.
-        torch._inductor.config.custom_partitioner_fn = make_partitioner(engine, "compiled unseen")
+        # Libraries compile functions that a script may never train with: those are nothing to tell.
+        tell = functools.partial(
+            note, "the script compiles with 'inductor': its graphs get the plans, each set of plans in a run of its own"
+        )
+        partitioner = make_partitioner(engine, "compiled unseen", is_asked=tell)
+        torch._inductor.config.custom_partitioner_fn = partitioner
         torch._functorch.config.enable_autograd_cache = False
-        note("the script compiles with 'inductor': its graphs get the plans, each set of plans in a run of its own")
