@@ -243,7 +243,7 @@ class Codebook(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         z = self.encoder(x)
-        nearest = torch.cdist(z, self.vectors, compute_mode="donot_use_mm_for_euclid_dist").argmin(1)
+        nearest = torch.cdist(z.detach(), self.vectors, compute_mode="donot_use_mm_for_euclid_dist").argmin(1)
         weights = F.one_hot(nearest, len(self.vectors)).to(z.dtype)
         quantized = weights @ self.vectors
         with torch.no_grad():

@@ -98,6 +98,20 @@ def test_a_script_without_anything_to_recompute_is_described_to_the_end(tmp_path
     assert described.facts.graphs
 
 
+def quantized() -> torch.nn.Module:
+    model = gelus()
+    model.register_parameter("packed", torch.nn.Parameter(torch.zeros(999, dtype=torch.uint8), requires_grad=False))
+    return model
+
+
+def test_the_precision_is_that_of_what_is_computed_and_not_of_packed_weights(tmp_path: Path) -> None:
+    process = TrainingProcess(tmp_path, mode="discover")
+    process.run(lambda: train(steps=60, make=quantized))
+    precision = process.described()[-1].facts.precision
+    assert precision is not None
+    assert precision.dtype == "float32"
+
+
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # Inductor's import
 @pytest.mark.parametrize("kernel_search", [True, False])
 def test_a_baseline_whose_kernels_were_not_searched_says_so(

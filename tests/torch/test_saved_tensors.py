@@ -14,8 +14,11 @@ from torch.utils import checkpoint as checkpoints
 from torch.utils.checkpoint import checkpoint, checkpoint_sequential, create_selective_checkpoint_contexts
 
 from autotune.worker.describing.allocations import Allocations
-from autotune.worker.hooks.saving import SavingHooks, SavingWatch
+from autotune.worker.hooks.saving import GENERATOR, SavingHooks, SavingWatch
 from autotune.worker.measuring.saved_tensors import ModulePlaces, SavedTensors
+
+# Torch 2.15 warns where hooks, which these tests are about, are around a selective checkpoint.
+pytestmark = pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context:FutureWarning")
 
 SAMPLES, WIDTH = 256, 32
 # A tensor of a block's width, and of its inside.
@@ -23,7 +26,7 @@ NARROW, WIDE = 4 * SAMPLES * WIDTH, 16 * SAMPLES * WIDTH
 PATCHED = (
     (torch.autograd.graph.saved_tensors_hooks, "__enter__"),
     (torch.autograd.graph.saved_tensors_hooks, "__exit__"),
-    (checkpoints, "_checkpoint_without_reentrant_generator"),
+    (checkpoints, GENERATOR),
     (checkpoints._VersionWrapper, "__init__"),
 )
 

@@ -271,7 +271,9 @@ class Description(ABC):
             )
 
     def _precision(self, modules: list[nn.Module]) -> PrecisionFacts | None:
-        types = Counter(str(p.dtype).removeprefix("torch.") for module in modules for p in module.parameters())
+        # Quantized weights are whole numbers, which nothing is computed in.
+        parameters = [p for module in modules for p in module.parameters() if p.is_floating_point() or p.is_complex()]
+        types = Counter(str(p.dtype).removeprefix("torch.") for p in parameters)
         if not types:
             return None
         return PrecisionFacts(types.most_common(1)[0][0], self.inputs.autocast, self.script.steps.grad_scaler)

@@ -16,6 +16,11 @@ from torch.utils import checkpoint
 from ...records.audit import RegionKind
 from .watch import Packed, in_backward, unpack
 
+# Torch 2.15 keeps the older name for callers outside of torch.
+_GENERATORS = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")
+GENERATOR = next(name for name in _GENERATORS if hasattr(checkpoint, name))
+"""The name of torch's function that a region without reentrant autograd goes through."""
+
 _OWN_CALLS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 
 
@@ -185,7 +190,7 @@ class SavingHooks:
         return packed, unpacked
 
     def _patch_non_reentrant(self) -> None:
-        original = checkpoint._checkpoint_without_reentrant_generator
+        original = getattr(checkpoint, GENERATOR)
 
         @functools.wraps(original)
         def generator(function: Any, *arguments: Any, **keywords: Any) -> Any:
@@ -194,7 +199,7 @@ class SavingHooks:
                 self.watch.enters((arguments, keywords))
             return original(function, *arguments, **keywords)
 
-        checkpoint._checkpoint_without_reentrant_generator = generator  # type: ignore[assignment]
+        setattr(checkpoint, GENERATOR, generator)
 
     def _patch_reentrant(self) -> None:
         cls = checkpoint.CheckpointFunction
@@ -225,8 +230,8 @@ class SavingHooks:
         original = checkpoint._VersionWrapper.__init__
 
         @functools.wraps(original)
-        def __init__(own: Any, value: Any) -> None:  # noqa: N807
-            original(own, value)
+        def __init__(own: Any, value: Any, *arguments: Any, **keywords: Any) -> None:  # noqa: N807
+            original(own, value, *arguments, **keywords)
             if isinstance(value, torch.Tensor) and not torch.compiler.is_compiling():
                 self.watch.saved(value, stands_in=True)
 
