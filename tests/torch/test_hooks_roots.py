@@ -378,7 +378,7 @@ def test_functional_transforms_and_torchscript_are_left_alone() -> None:
     assert watched.engine.foreign == ["the script calls its model in a transform of torch.func"]
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.script.")
 def test_a_model_that_is_differentiated_in_forward_mode_runs_as_it_is_and_that_is_told() -> None:
     watched = Watched("gelu+:1:-1")
     model, x = Block().train(), rows(4)

@@ -228,8 +228,7 @@ def test_lazy_modules_are_refused_until_they_have_shapes() -> None:
     assert autotune.inspect_memory(model, inputs()).saved_bytes > 0
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:.*torch.jit:FutureWarning")  # torch 2.15
+@pytest.mark.filterwarnings("ignore:.*torch.jit")
 def test_scripted_modules_are_refused() -> None:
     model = nn.Sequential(nn.Linear(16, 64), torch.jit.script(nn.Tanh()))
     with pytest.raises(UsageError, match="Sequential has scripted modules, which take no hooks"):

@@ -288,7 +288,7 @@ def test_a_step_that_is_compiled_as_a_whole_runs_without_plans(has_hook: bool, b
     assert applied._planned._engine.graphs == []
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.trace:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*torch.jit.trace")
 def test_a_model_that_is_traced_is_traced_as_it_is(bundle: Bundle) -> None:
     model = made(Net)
     model.dropout.p = 0.0

@@ -188,7 +188,7 @@ def test_a_malformed_entry_of_a_mem_opt_json_is_told_with_its_number(tmp_path):
     path.write_text('["A+:1:-1",\n "B+:1"]')
     with pytest.raises(PlanError, match=r"^mem_opt\.json, entry 2: malformed plan 'B\+:1'"):
         read_first(path)
-    path.write_text('["A+:1:-1",\n ]')
+    path.write_text('["A+:1:-1",\n }')
     with pytest.raises(PlanError, match=r"^mem_opt\.json: not JSON: .*line 2"):
         read_first(path)
 
