@@ -141,6 +141,32 @@ def test_a_size_that_varies_must_not_be_a_constant(model: Callable[[], nn.Module
         assert "as a constant" in problems[3].cause
 
 
+class Stages(nn.Module):
+    """Runs one block a call, behind a break in its graph; each is of another width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(width, width), nn.GELU()) for width in (8, 16, 24, 40, 48))
+        self.first = nn.Linear(8, 8)
+        self.calls = 0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        block = self.blocks[self.calls % len(self.blocks)]
+        self.calls += 1
+        torch._dynamo.graph_break()
+        width = block[0].in_features
+        return block(self.first(x).repeat(1, width // 8)).sum() + width
+
+
+def test_blocks_of_several_widths_are_no_size_that_varies() -> None:
+    """Guards models that leave layers out at random: each width is compiled in a call of its own."""
+    planned = Planned(Stages, lambda: (torch.randn(ROWS, 8),))
+    for _ in range(5):
+        planned.step()
+    assert len(planned.engine.graphs) >= 5
+    assert planned.engine.problem() is None
+
+
 def test_a_graph_that_cannot_be_partitioned_runs_without_plans_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("an operator nobody has seen")

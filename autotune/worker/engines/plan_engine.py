@@ -322,13 +322,16 @@ class PlanEngine(Engine):
         return None
 
     def _constant_sizes(self) -> int:
-        """Return how many sizes one dimension of an input has as a constant in the graphs of one slot."""
+        """Return how many sizes, as constants, tell apart graphs of one slot that are otherwise alike."""
         # Torch traces a size that has changed as a symbol, where the model lets it: a loop over it does not.
         found: dict[Any, set[int]] = {}
-        for graph in self.graphs:
-            sizes = graph.constant_sizes
-            for place, size in sizes.items():
-                found.setdefault((graph.slot, len(sizes), place), set()).add(size)
+        for graph in self.graphs if len(self.graphs) >= _MOST_CONSTANT_SIZES else ():
+            sizes, lasting = graph.constant_sizes, {*(graph.joint.static_input_indices or ())}
+            # Graphs of one slot may be of several instances, as of blocks of several widths: their weights differ too.
+            of_weights = {size for (place, _), size in sizes.items() if place in lasting}
+            for size in {*sizes.values()} - of_weights:
+                others = frozenset(item for item in sizes.items() if item[1] != size)
+                found.setdefault((graph.slot, len(sizes), others), set()).add(size)
         return max(map(len, found.values()), default=0)
 
     def occurrences(self) -> Counter[tuple[str, int]]:

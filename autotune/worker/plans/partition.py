@@ -111,7 +111,7 @@ class JointGraph:
         _check_once(self._joint)
         self._fake_mode = detect_fake_mode([value_of(node) for node in joint.graph.nodes if is_tensor(node)])
         self.num_forward_outputs = num_forward_outputs
-        self._static_input_indices = static_input_indices
+        self.static_input_indices = static_input_indices
         self._is_compiled = is_compiled
         # The same choice gives the same pair, as long as somebody holds it: the compiled one needs no switching then.
         self._pairs: weakref.WeakValueDictionary[Any, Pair] = weakref.WeakValueDictionary()
@@ -208,7 +208,7 @@ class JointGraph:
                 joint,
                 None,
                 num_fwd_outputs=self.num_forward_outputs,
-                static_lifetime_input_indices=self._static_input_indices,
+                static_lifetime_input_indices=self.static_input_indices,
             )
         forward_names = {node.name for node in forward.graph.nodes if node.op == "call_function"}
         operators = [node for node in joint.graph.nodes if node.target is not operator.getitem]
