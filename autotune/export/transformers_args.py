@@ -32,7 +32,8 @@ def express(configuration: Configuration, facts: Facts, located: Located) -> Exp
             continue
         one = switched[name]
         # Two plans for one class choose layers at two distances.
-        chosen = () if name in blocks else _chosen(one, plan.applies_to(row.frequency))
+        is_called_once = row.frequency == len(one.called)
+        chosen = _chosen(one, plan.applies_to(row.frequency)) if is_called_once and name not in blocks else ()
         blocks[name] = Blocks(name, one.number, chosen)
         if not chosen:
             number = len(one.called)
@@ -65,7 +66,8 @@ def render(said: Expressed, heading: Heading, located: Located) -> str:
         switch = next((one for one in _SWITCHES if one in known), _SWITCHES[-1])
         # The other kind of checkpoint runs hooks and autocast otherwise, and needs inputs with gradients.
         keywords: dict[str, object] = {"use_reentrant": False}
-        every = max(one.number // len(one.chosen) for one in said.blocks)
+        skipping = {one.class_name for one in located.blocks if one.skips and len(one.called) == one.number}
+        every = max(one.number // len(one.chosen) if one.class_name in skipping else 1 for one in said.blocks)
         keywords |= {"every_n_layers": every} if every > 1 else {}
         arguments |= {switch: (True, ""), f"{switch}_kwargs": (keywords, "")}
     lines = [

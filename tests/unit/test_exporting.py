@@ -141,6 +141,15 @@ def test_a_newer_trainer_recomputes_every_nth_layer_too():
     assert "every_n_layers" not in str(arguments(express(TRAINER, setting("Block+:1:-1"), FACTS, newer), located=newer))
 
 
+def test_layers_of_which_some_are_never_called_are_not_counted_as_left_out():
+    arguments_ = (*SWITCHED.trainer_arguments, "gradient_checkpointing_kwargs")
+    for number in (6, 8):
+        half = dataclasses.replace(SKIPPING.blocks[0], number=number)
+        located = dataclasses.replace(SKIPPING, blocks=(half,), trainer_arguments=arguments_)
+        found = express(TRAINER, setting("Block+:1:-1"), FACTS, located)
+        assert "every_n_layers" not in str(arguments(found, located=located))
+
+
 def test_layers_that_are_not_every_nth_are_refused():
     assert express(TRAINER, setting("Block+/2:1:-1", "Block+:1:1"), FACTS, SKIPPING).refusals
     refused = express(TRAINER, setting("Block+:1:3"), FACTS, SKIPPING)

@@ -227,13 +227,13 @@ class RootHooks:
         engine = self.engine
         if engine is None:
             return None
-        if getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0:
-            engine.take_no_plans("the script differentiates its model in forward mode")
-            core._compiled_call_impl = None
-            return None
         is_compiled = core._compiled_call_impl is not None and core._compiled_call_impl is not root.compiled
         if is_compiled or type(called).__name__ == "OptimizedModule":
             root.applied_by = "the script's own compilation"
+            return None
+        if getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0:
+            engine.take_no_plans("the script differentiates its model in forward mode")
+            core._compiled_call_impl = None
             return None
         if isinstance(core, torch.jit.ScriptModule):
             self.note(f"{root.name} is a ScriptModule: it takes no plans")
