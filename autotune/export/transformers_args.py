@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..errors import UsageError
 from ..records.configuration import Configuration
 from ..records.facts import Facts, Located, LocatedBlocks
@@ -31,11 +33,11 @@ def express(configuration: Configuration, facts: Facts, located: Located) -> Exp
             refusals.append(Refusal("Trainer's checkpointing recomputes whole layers and nothing else", str(plan)))
             continue
         one = switched[name]
-        # Two plans for one class choose layers at two distances.
+        # A plan counts calls. Two plans for one class choose layers at two distances.
         is_called_once = row.frequency == len(one.called)
-        chosen = _chosen(one, plan.applies_to(row.frequency)) if is_called_once and name not in blocks else ()
-        blocks[name] = Blocks(name, one.number, chosen)
-        if not chosen:
+        every = _distance(one, plan.applies_to(row.frequency)) if is_called_once and name not in blocks else 0
+        blocks[name] = Blocks(name, one.number, tuple(sorted(one.called))[:: every or 1])
+        if not every:
             number = len(one.called)
             which = f"every n-th of the {number}" if one.skips else f"all {number}"
             refusals.append(Refusal(f"Trainer's checkpointing recomputes {which} {name} or none", str(plan)))
@@ -45,13 +47,15 @@ def express(configuration: Configuration, facts: Facts, located: Located) -> Exp
     return Expressed(configuration, tuple(blocks.values()), tuple(refusals))
 
 
-def _chosen(blocks: LocatedBlocks, count: int) -> tuple[int, ...]:
-    """Return so many of the blocks, as far apart as the switch recomputes them; empty where it cannot."""
-    called = tuple(sorted(blocks.called))
-    if count == len(called):
-        return called
-    may_skip = blocks.skips and len(called) == blocks.number
-    return called[:: len(called) // count] if may_skip and count and len(called) % count == 0 else ()
+def _distance(blocks: LocatedBlocks, count: int) -> int:
+    """Return the distance at which the switch recomputes so many of the blocks, from the first on; 0 if it cannot."""
+    number = len(blocks.called)
+    if count == number:
+        return 1
+    if not count or not blocks.skips or number != blocks.number:
+        return 0
+    every = math.ceil(number / count)
+    return every if len(range(0, number, every)) == count else 0
 
 
 def render(said: Expressed, heading: Heading, located: Located) -> str:
@@ -66,8 +70,8 @@ def render(said: Expressed, heading: Heading, located: Located) -> str:
         switch = next((one for one in _SWITCHES if one in known), _SWITCHES[-1])
         # The other kind of checkpoint runs hooks and autocast otherwise, and needs inputs with gradients.
         keywords: dict[str, object] = {"use_reentrant": False}
-        skipping = {one.class_name for one in located.blocks if one.skips and len(one.called) == one.number}
-        every = max(one.number // len(one.chosen) if one.class_name in skipping else 1 for one in said.blocks)
+        found = {one.class_name: one for one in located.blocks}
+        every = max(_distance(found[one.class_name], len(one.chosen)) for one in said.blocks)
         keywords |= {"every_n_layers": every} if every > 1 else {}
         arguments |= {switch: (True, ""), f"{switch}_kwargs": (keywords, "")}
     lines = [

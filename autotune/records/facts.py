@@ -30,7 +30,7 @@ class LocatedBlocks:
     called: tuple[int, ...]  # those that repeat, in the order of their first call in training
     has_statistics: bool = False  # a norm with running statistics is inside
     checkpoints: bool = False  # a switch of their library recomputes them (`gradient_checkpointing_enable`)
-    skips: bool = False  # that switch can recompute every n-th of them only, and nothing else (`every_n_layers`)
+    skips: bool = False  # the switch counts these alone, and can recompute every n-th (`every_n_layers`)
 
 
 @dataclass(frozen=True)

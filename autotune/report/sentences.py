@@ -136,7 +136,7 @@ def calibration_sentence(described: DescribedScript) -> str:
         return ""
     if calibration.error is None:
         if undescribed_sentence(described):
-            return ""  # which says so
+            return ""  # that sentence says so
         return f"memory is not predicted: {calibration.reason or 'no graph was captured'}"
     within = f"is within {calibration.error:.1%} of what was measured"
     if calibration.engine == "inductor":

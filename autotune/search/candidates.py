@@ -25,7 +25,7 @@ class Observation:
         fails: A repetition of it failed by other than memory.
         steps_seen: Optimizer steps after which the script ended, too few to be measured.
         timed_out: A deadline passed.
-        no_effect: Batches were not what was asked for, whatever the plans and choices.
+        no_effect: Another batch size than the script's own was not what batches had, whatever the plans and choices.
         needed_bytes: What was asked for at the least where memory ran out; None where that is unknown.
     """
 

@@ -212,6 +212,6 @@ def _observation(trial: FrozenTrial, point: Point, space: Space) -> Observation:
         out_of_memory=is_scored and outcome in _OUT_OF_MEMORY,
         steps_seen=trial.user_attrs.get("steps_seen", 0),
         timed_out=outcome == TimedOut.kind,
-        no_effect=outcome == NoEffect.kind,
+        no_effect=outcome == NoEffect.kind and configuration.batch_size != space.own_batch_size,
         needed_bytes=trial.user_attrs.get("needed_bytes"),
     )

@@ -184,10 +184,13 @@ class Trials:
             # Short time stops nothing where nothing is left to try.
             own = self._search.nothing_left() if over.is_for_time else None
             return own or self._search.ended_by(over)
-        trials, own_key = self._context.snapshot.record.trials, self._context.facts.baseline.key
-        ended = [one.outcome for one in trials if one.outcome is not None and one.configuration.key != own_key]
-        # Where a batch size has no effect, plans at the script's own may have one.
-        failed = sum(not isinstance(one, NoEffect) for one in ended)
+        trials, baseline = self._context.snapshot.record.trials, self._context.facts.baseline
+        ended = [one for one in trials if one.outcome is not None and one.configuration.key != baseline.key]
+        # Where another batch size has no effect, plans at the script's own may have one.
+        failed = sum(
+            not isinstance(one.outcome, NoEffect) or one.configuration.batch_size == baseline.batch_size
+            for one in ended
+        )
         if in_run or failed < _HOPELESS or not nothing_else_tells(trials, self._context.facts):
             return None
         reason = f"The first {failed} trials all failed, and not for memory."

@@ -51,8 +51,8 @@ def study(kind: str, seed: int, budget: str) -> Found:
             check=False,
         )
     if not done.stdout:
-        last = done.stderr.strip().splitlines()[-1]
-        return Found(kind, seed, f"exit status {done.returncode}", last, wrong=True)
+        last = done.stderr.strip().splitlines()[-1:]
+        return Found(kind, seed, f"exit status {done.returncode}", "".join(last), wrong=True)
     verdict = json.loads(done.stdout)["verdict"]
     return Found(kind, seed, verdict["answer"], verdict["reason"]["text"], wrong=verdict["answer"] == "winner")
 

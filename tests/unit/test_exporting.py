@@ -156,6 +156,21 @@ def test_layers_that_are_not_every_nth_are_refused():
     assert refused.reasons == ("Block+:1:3: Trainer's checkpointing recomputes every n-th of the 4 Block or none",)
 
 
+@pytest.mark.parametrize(("number", "count", "every"), [(5, 3, 2), (5, 2, 3), (32, 11, 3), (32, 12, 0), (5, 4, 0)])
+def test_the_first_layer_is_always_among_every_nth(number, count, every):
+    facts = dataclasses.replace(FACTS, clusters=(dataclasses.replace(ROWS[0], frequency=number),))
+    block = dataclasses.replace(SKIPPING.blocks[0], number=number, called=tuple(range(number)))
+    found = express(TRAINER, setting(f"Block+:1:{count}"), facts, dataclasses.replace(SKIPPING, blocks=(block,)))
+    assert bool(found.refusals) == (every == 0)
+    if every:
+        assert [one.chosen for one in found.blocks] == [tuple(range(0, number, every))]
+
+
+def test_layers_that_are_called_twice_are_refused():
+    facts = dataclasses.replace(FACTS, clusters=(dataclasses.replace(ROWS[0], frequency=2 * BLOCKS),))
+    assert express(TRAINER, setting("Block+:1:2"), facts, SKIPPING).refusals
+
+
 def test_every_nth_layer_needs_a_switch_that_counts_these_layers_only():
     fewer = dataclasses.replace(SKIPPING, blocks=(dataclasses.replace(SKIPPING.blocks[0], number=6),))
     assert express(TRAINER, setting("Block+/2:1:-1"), FACTS, fewer).refusals

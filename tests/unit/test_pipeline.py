@@ -652,6 +652,20 @@ def test_where_no_batch_size_has_an_effect_plans_at_the_own_one_are_tried(tmp_pa
     assert record.verdict.winner.plans
 
 
+def test_at_the_own_batch_size_no_effect_is_a_failure_like_any_other(tmp_path):
+    landscape = new_landscape()
+    changes = {"objective": Objective("memory", max_slowdown=0.9), "max_trials": 60, "batch_sizes": (16, 16)}
+    first = landscape.baseline.key
+    session = Session(
+        tmp_path,
+        outcome_of=lambda one: landscape.measure(one) if one.key == first else NoEffect("as before"),
+        changes=changes,
+    )
+    record = session.tune()
+    assert len(record.trials) == 4
+    assert record.verdict.stop_reason.startswith("Every trial under engine aot failed")
+
+
 def test_running_out_of_memory_again_and_again_is_no_reason_to_give_up(tmp_path):
     def outcome_of(configuration):
         out_of_memory = session.launcher.runs[1:] and not configuration.plans

@@ -59,6 +59,18 @@ def test_sizes_between_the_usual_ones_are_looked_at_beside_the_best_only():
     assert looked_at(Knowledge(CONTEXT, [])) == []
 
 
+def test_a_size_without_effect_closes_sizes_and_not_the_plans_of_the_own_one():
+    tried = [at(8, gelu=6), at(64, gelu=6), at(128, gelu=6)]
+    observations = [seen(0, SPACE.baseline)]
+    observations += [
+        Observation(1 + number, one, "sampler", "failed", no_effect=True) for number, one in enumerate(tried)
+    ]
+    knowledge = Knowledge(CONTEXT, observations)
+    assert not knowledge.engine_fails
+    assert not knowledge.is_open(at(96))
+    assert knowledge.is_open(at(16, gelu=6))
+
+
 def test_what_repetitions_show_counts_for_the_trial():
     trial = seen(1, at(24))
 

@@ -257,9 +257,9 @@ class Description(ABC):
         # Making a parametrization calls it, and a script may call a part of its model by itself.
         parts = {id(part) for module in modules for part in module.modules() if part is not module}
         for module in modules:
-            if id(module) in parts:
-                continue
             root = self.script.roots.roots[id(module)]
+            if id(module) in parts and not root.wrapped_by:
+                continue
             parameters = list(module.parameters())
             yield RootFacts(
                 name=root.name,

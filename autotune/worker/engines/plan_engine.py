@@ -30,8 +30,7 @@ from .untraced import in_root, keep_untraced
 
 _GRAPH_INDEX = "autotune_graph_index"
 _BATCHES_ONLY = "--engine eager searches batch sizes only."
-# A model may well be compiled once for each of a few resolutions.
-_MOST_CONSTANT_SIZES = 4
+_FEW = 4
 _LISTS_PLANS = "`autotune discover SCRIPT` lists the plans of a script."
 
 
@@ -303,9 +302,10 @@ class PlanEngine(Engine):
             foreign = f" ({'; '.join(self.foreign)})" if self.foreign else ""
             cause = f"no graph of the model was captured, so there is nothing to recompute{foreign}"
             return (Fallback if self.foreign else NothingRan)(cause, advice=_BATCHES_ONLY)
-        if self._constant_sizes() >= _MOST_CONSTANT_SIZES:
-            limit = torch._dynamo.config.recompile_limit
-            cause = f"torch traces a size that varies as a constant; it compiles for each, and gives up after {limit}"
+        limit = torch._dynamo.config.recompile_limit
+        # A model may well be compiled once for each of a few resolutions.
+        if self._constant_sizes() >= max(_FEW, limit // 2):
+            cause = f"an input's size varies: torch compiles the model for each value, and gives up after {limit}"
             return Fallback(cause, advice=f"TORCH_LOGS=recompiles says which size; {_BATCHES_ONLY}")
         if self.configuration.level and not any(graph.joint.layers for graph in self.graphs):
             cause = f"level {self.configuration.level} recomputes layers, and the model has no repeated blocks"
@@ -325,7 +325,7 @@ class PlanEngine(Engine):
         """Return how many sizes, as constants, tell apart graphs of one slot that are otherwise alike."""
         # Torch traces a size that has changed as a symbol, where the model lets it: a loop over it does not.
         found: dict[Any, set[int]] = {}
-        for graph in self.graphs if len(self.graphs) >= _MOST_CONSTANT_SIZES else ():
+        for graph in self.graphs if len(self.graphs) >= _FEW else ():
             sizes, lasting = graph.constant_sizes, {*(graph.joint.static_input_indices or ())}
             # Graphs of one slot may be of several instances, as of blocks of several widths: their weights differ too.
             of_weights = {size for (place, _), size in sizes.items() if place in lasting}

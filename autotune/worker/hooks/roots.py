@@ -212,8 +212,11 @@ class RootHooks:
 
     def _transformed(self, module: nn.Module) -> None:
         """Note that a module is called inside a transform of functorch, where it gets no plans."""
-        engine, is_inside = self.engine, getattr(self._inside, "root", False)
-        if engine is not None and not is_inside and not engine.foreign and self._is_training_call(module):
+        engine = self.engine
+        # Told once: this is called for each module of the model too. Parameters of an ensemble ask for no gradients.
+        if engine is None or engine.foreign or getattr(self._inside, "root", False):
+            return
+        if module.training and (module._parameters or module._modules):
             engine.take_no_plans("the script calls its model in a transform of torch.func")
 
     def _is_training_call(self, module: nn.Module) -> bool:
@@ -231,14 +234,13 @@ class RootHooks:
         if is_compiled or type(called).__name__ == "OptimizedModule":
             root.applied_by = "the script's own compilation"
             return None
-        if getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0:
-            engine.take_no_plans("the script differentiates its model in forward mode")
-            core._compiled_call_impl = None
-            return None
         if isinstance(core, torch.jit.ScriptModule):
             self.note(f"{root.name} is a ScriptModule: it takes no plans")
             return None
-        if not engine.active:
+        is_forward_mode = getattr(torch.autograd.forward_ad, "_current_level", -1) >= 0
+        if engine.active and is_forward_mode:
+            engine.take_no_plans("the script differentiates its model in forward mode")
+        if not engine.active or is_forward_mode:
             core._compiled_call_impl = None
             return None
         if root.compiled is None:

@@ -18,7 +18,7 @@ from .watch import Packed, in_backward, unpack
 
 # Torch 2.15 keeps the older name for callers outside of torch.
 _GENERATORS = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")
-GENERATOR = next(name for name in _GENERATORS if hasattr(checkpoint, name))
+GENERATOR = next((name for name in _GENERATORS if hasattr(checkpoint, name)), _GENERATORS[-1])
 """The name of torch's function that a region without reentrant autograd goes through."""
 
 _OWN_CALLS = ("forward", "__call__", "_call_impl", "_wrapped_call_impl")

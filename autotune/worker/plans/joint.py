@@ -201,7 +201,7 @@ def operator_name(node: fx.Node) -> str:
 
 
 def is_check_or_mark(node: fx.Node) -> bool:
-    """Return whether a node gives no value: it checks one, as ``one_hot`` does, or marks a stretch for the profiler."""
+    """Return whether a node only checks a value, as ``one_hot`` does, or marks a stretch for the profiler."""
     return node.op == "call_function" and operator_name(node).startswith(_CHECKS_AND_MARKS)
 
 

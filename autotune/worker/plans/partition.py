@@ -228,8 +228,8 @@ class JointGraph:
 def _check_once(joint: fx.GraphModule) -> None:
     """Have the forward alone check values.
 
-    The stock partitioner would copy each check into the backward, where what is saved suffices to compute its value,
-    and would save tensors for nothing else.
+    The stock partitioner copies a check into the backward if the saved tensors suffice for it. It would save some
+    tensors for checks alone.
     """
     for node in joint.graph.nodes:
         if is_check_or_mark(node) and node.meta.get("partitioner_tag") == "is_forward":
