@@ -173,7 +173,7 @@ def test_with_a_token_the_printed_address_opens_and_the_plain_one_does_not(drive
     store_study(store, study_record(name="one"))
     with served(database, token="secret") as server:
         driver.get(server.address)
-        assert "holds a token" in text(driver, "body")
+        assert "contains a token" in text(driver, "body")
         driver.get(f"{server.address}?token=secret")
         assert driver.current_url == server.address
         assert text(driver, "h1") == "Studies"
