@@ -107,7 +107,8 @@ def print_facts(console: Console, described: DescribedScript) -> None:
         console.print(Text(undescribed, style="yellow"))
     control = described.batch_control
     if control is not None and control.how == "none":
-        console.print(Text(f"Batch size is left alone: {control.reason}.", style="yellow"))
+        advice = control.advice_to_pass(described.batch_size)
+        console.print(Text(f"Batch size is left alone: {control.reason}. {advice}", style="yellow"))
     accumulation = described.accumulation_control
     if accumulation is not None and (accumulation.steps or 0) > 1:
         console.print(Text(f"Each optimizer step accumulates {accumulation.steps} micro-batches.", style="dim"))

@@ -123,15 +123,17 @@ class BatchControl:
         """Return whether there is a way to set it."""
         return self.how != "none"
 
-    def advice_to_pass(self, number: int) -> str:
+    def advice_to_pass(self, number: int | None) -> str:
         """Say how to pass the script another batch size than its own ``number``; empty where that is done."""
         if self.how in ("arguments", "function"):
             return ""
         named = [name for name, value in self.options.items() if value == number and _BATCH_NAME.search(name)]
         if len(named) == 1:
             return f"Pass the batch size as an option instead, behind `--`: `{named[0]}={{batch_size:{number}}}`."
-        option = f"`--batch-size={{batch_size:{number}}}`"
-        return f"Pass that number as an option behind `--`, as {option}, or let the script ask autotune.batch_size()."
+        option = f"`--batch-size={{batch_size:{number or 32}}}`"
+        meant = "" if number else ", where 32 stands for the script's own number"
+        ways = f"as {option}{meant}, or let the script ask `autotune.batch_size()`"
+        return f"Pass the batch size as an option behind `--`, {ways}."
 
 
 @dataclass(frozen=True)

@@ -158,19 +158,21 @@ def check_batch_sizes(spec: StudySpec, facts: Facts) -> None:
     own = facts.batch_size
     if spec.batch_sizes is None or own is None or not facts.batch_control.can_set:
         return
-    low, largest = spec.batch_sizes[0], facts.steps.largest_batch(own)
+    low, largest, least = spec.batch_sizes[0], facts.steps.largest_batch(own), spec.measuring.least_steps
     if low > max(own, largest):
         raise UsageError(
             f"--batch-sizes: at batch size {own} a pass over the script's training data has {facts.steps.in_pass:g} "
             f"optimizer steps, too few for one at {low}",
-            hint=f"give a range that begins at {math.floor(max(own, largest))} or below",
+            hint=f"give a range that begins at {math.floor(max(own, largest / least))} or below: a trial needs about "
+            f"{least} optimizer steps",
         )
 
 
 def check_global_batch(spec: StudySpec, facts: Facts) -> None:
     """Raise UsageError where a study has to keep the script's global batch and cannot set its accumulation."""
     control, own = facts.accumulation_control, facts.batch_size
-    if spec.keep_global_batch and facts.batch_control.can_set and own and not (control.can_set and control.steps):
+    varies = facts.batch_control.can_set and spec.batch_sizes != (own, own)
+    if spec.keep_global_batch and varies and own and not (control.can_set and control.steps):
         raise UsageError(
             f"--keep-global-batch: the script's accumulation cannot be set: {control.reason}",
             hint=f"leave --keep-global-batch out, or keep the batch size with --batch-sizes {own}:{own}",

@@ -331,7 +331,8 @@ def nothing_fits(record: StudyRecord, aim: Aim) -> Remark:
     reliably = "reliably " if record.repeats else ""
     nothing = f"Nothing tried trains {reliably}within {aim.limit_text()}"
     option = "--memory-limit" if record.spec.objective.target_memory_bytes is None else "--target-memory"
-    more = f"Allow more with {option}, or smaller batches with --batch-sizes."
+    smaller = ", or smaller batches with --batch-sizes" if _leaves_sizes_out(record) else ""
+    more = f"Allow more with {option}{smaller}."
     seen = {peak: trial for trial in record.trials if (peak := trial.peak_bytes) is not None}
     if not seen:
         return Remark("nothing_fits", f"{nothing}. {more}")
@@ -341,6 +342,15 @@ def nothing_fits(record: StudyRecord, aim: Aim) -> Remark:
         f"{format_speed(trial.samples_per_s)}. {more}"
     )
     return Remark("nothing_fits", text)
+
+
+def _leaves_sizes_out(record: StudyRecord) -> bool:
+    """Return whether there are batch sizes below those that are searched."""
+    spec, facts = record.spec, record.facts
+    if facts is None or not facts.batch_control.can_set:
+        return False
+    # By itself a search goes down to 1 where the script does not fit, and less far for a target.
+    return spec.objective.target_memory_bytes is not None if spec.batch_sizes is None else spec.batch_sizes[0] > 1
 
 
 def does_not_fit(own: Trial | None, aim: Aim, beside: Comparison | None) -> Remark:

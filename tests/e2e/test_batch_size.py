@@ -168,7 +168,7 @@ def test_a_size_in_the_arguments_needs_the_scripts_own() -> None:
 @pytest.mark.parametrize(
     ("script", "arguments", "reason"),
     [
-        ("own_batches_globals.py", (), "no DataLoader feeds training; pass the script's batch size option"),
+        ("own_batches_globals.py", (), "no DataLoader feeds training"),
         ("lstm.py", (), "no DataLoader feeds training"),
         ("ready_made_batches.py", (), "its data set makes the batches (batch_size=None)"),
         pytest.param("batch_sampler.py", ("pairs",), "its Pairs has no batch_size", marks=pytest.mark.slow),

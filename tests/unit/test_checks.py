@@ -406,6 +406,9 @@ def test_a_global_batch_that_cannot_be_kept_is_refused_with_the_reason() -> None
     with pytest.raises(UsageError, match="the script's accumulation cannot be set: nothing sets it") as caught:
         keeping(2, "none")
     assert "--batch-sizes 16:16" in caught.value.hint
+    keeping(2, "none", (16, 16))
+    with pytest.raises(UsageError, match="cannot be set"):
+        keeping(2, "none", (8, 16))
 
 
 def test_a_range_of_batches_that_the_data_do_not_fill_is_refused() -> None:
@@ -417,6 +420,10 @@ def test_a_range_of_batches_that_the_data_do_not_fill_is_refused() -> None:
     check_batch_sizes(StudySpec("/train.py", batch_sizes=(73, 100)), FACTS)
     with pytest.raises(UsageError, match=r"at batch size 16 a pass .* has 4\.5 optimizer steps, too few for one at 73"):
         check_batch_sizes(StudySpec("/train.py", batch_sizes=(73, 100)), facts)
+    longer = replace(facts, steps=StepsFacts(in_pass=450))
+    with pytest.raises(UsageError) as caught:
+        check_batch_sizes(StudySpec("/train.py", batch_sizes=(7201, 7300)), longer)
+    assert caught.value.hint == "give a range that begins at 800 or below: a trial needs about 9 optimizer steps"
 
 
 def test_a_range_without_a_divisor_of_the_global_batch_is_refused() -> None:

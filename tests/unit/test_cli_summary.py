@@ -59,7 +59,9 @@ def test_facts_without_plans_say_why_and_what_is_left():
     undescribed = told(undescribed=OutOfMemory("out of memory"))
     assert "No plans" not in undescribed
     assert "could not be described: out of memory." in undescribed
-    assert "Batch size is left alone: no loader." in told(batch_control=BatchControl("none", reason="no loader"))
+    left_alone = told(batch_control=BatchControl("none", reason="no loader"))
+    assert "Batch size is left alone: no loader. Pass the batch size as an option behind `--`, as " in left_alone
+    assert "{batch_size:16}" in left_alone
     accumulates = AccumulationControl("none", 4)
     assert "Each optimizer step accumulates 4 micro-batches." in told(accumulation_control=accumulates)
 

@@ -108,7 +108,7 @@ def test_nothing_is_said_of_schedules_that_fit_or_of_which_nothing_is_known(chan
         ({"--bs": 16, "--heads": 16}, "`--bs={batch_size:16}`."),
         ({"--train_bsz": 16, "--heads": 16}, "`--train_bsz={batch_size:16}`."),
         ({"--workers": 16}, "as `--batch-size={batch_size:16}`"),
-        ({}, "as `--batch-size={batch_size:16}`, or let the script ask autotune.batch_size()."),
+        ({}, "as `--batch-size={batch_size:16}`, or let the script ask `autotune.batch_size()`."),
         ({"--batch": 16, "--eval-batch": 16}, "as `--batch-size={batch_size:16}`"),
         ({"--heads": 16, "--layers": 16}, "as `--batch-size={batch_size:16}`"),
         ({"--batch": 32}, "as `--batch-size={batch_size:16}`"),

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.records.configuration import Configuration
 from autotune.records.environment import DeviceConditions
-from autotune.records.facts import EpochFacts
+from autotune.records.facts import BatchControl, EpochFacts
 from autotune.records.measurement import Peaks
 from autotune.records.outcome import Died, Measured, OutOfMemory, TimedOut
 from autotune.records.plan import Plan
@@ -418,8 +418,21 @@ def test_where_nothing_fits_the_least_seen_is_named():
     assert (answer.kind_of_answer, answer.winner) == ("nothing_fits", None)
     assert answer.sentences == (
         "Nothing tried trains within 900 MiB; the lowest peak was 950 MiB, of recomputing all 12 Blocks at batch 32, "
-        "at 250.0 samples/s. Allow more with --memory-limit, or smaller batches with --batch-sizes."
+        "at 250.0 samples/s. Allow more with --memory-limit."
     )
+
+
+def test_smaller_batches_are_advised_only_where_the_search_left_some_out():
+    tried = trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0, 950)))
+    fixed = dataclasses.replace(FACTS, batch_control=BatchControl("none", reason="no loader"))
+    for sizes, facts, advised in (
+        (None, FACTS, False),
+        ((1, 64), FACTS, False),
+        ((8, 64), FACTS, True),
+        ((8, 64), fixed, False),
+    ):
+        record = StudyRecord("s", StudySpec("train.py", batch_sizes=sizes), 0.0, "0", facts, tried)
+        assert ("--batch-sizes" in decide(record, LIMIT, STOP).reason.text) == advised
 
 
 def on_gpu(tried, *, engine="aot", choices=(), kind="cuda", repeats=(), **variables):

@@ -241,11 +241,7 @@ class Description(ABC):
             return BatchControl("loaders", loaders=resizable, sites=loaders.training_sites())
         if feeding:
             return BatchControl("none", reason=f"the DataLoader cannot be resized: {feeding[0].reason}")
-        reason = (
-            "no DataLoader feeds training; pass the script's batch size option as {batch_size}, "
-            "as in `-- --batch-size={batch_size}`, or let the script ask autotune.batch_size()"
-        )
-        return BatchControl("none", reason=reason)
+        return BatchControl("none", reason="no DataLoader feeds training")
 
     def _accumulation_control(self) -> AccumulationControl:
         given, seen = self.process.request.accumulation_control, self.baseline.micro_batches

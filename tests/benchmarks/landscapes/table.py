@@ -210,14 +210,15 @@ class Table:
             )
         )
 
-    def all_alike(self, noise_cv: float) -> Table:
-        """The same with every speed that of the baseline, and this noise: whatever wins here wins by accident."""
+    def all_alike(self, noise_cv: float, noise_kind: NoiseKind = "even") -> Table:
+        """Return this table with the baseline's speed everywhere, and with this noise: each win is an accident."""
         own = self.entry(self.facts.baseline)
         table = tuple(
             replace(entry, samples_per_s=own.samples_per_s) if entry.outcome == "measured" else entry
             for entry in self.landscape.table
         )
-        return Table(replace(self.landscape, noise_cv=noise_cv, table=table), switches=self.space.switches)
+        landscape = replace(self.landscape, noise_cv=noise_cv, noise_kind=noise_kind, table=table)
+        return Table(landscape, switches=self.space.switches)
 
 
 def load(folder: Path) -> Iterator[Landscape]:
