@@ -178,7 +178,8 @@ def install_in_child(run_directory: str) -> None:
 
 def _choose_sizes(request: Request) -> None:
     if request.mode == "discover":
-        when_imported(arguments.watch, "argparse")
+        for module, watch in arguments.PARSERS.items():
+            when_imported(watch, module)
     batch_size.set_answer(request.batch_size)
     told_size = request.batch_size if request.mode == "launch" else None
     training_libraries.choose(request.accumulation, request.accumulation_control, told_size)

@@ -352,7 +352,7 @@ def test_another_set_of_plans_takes_another_process(fake):
 def test_without_a_root_there_is_a_reason():
     engine = OrtModuleEngine()
     engine.use(Configuration("ortmodule"))
-    engine.foreign.append("the script compiles with 'inductor'")
+    engine.without_plans.append("the script compiles with 'inductor'")
     problem = engine.problem()
     assert problem is not None
     assert "the script compiles with 'inductor'" in problem.cause

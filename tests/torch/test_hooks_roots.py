@@ -375,7 +375,7 @@ def test_functional_transforms_and_torchscript_are_left_alone() -> None:
     torch.func.grad(lambda values: torch.func.functional_call(model, values, x).mean())(parameters)
     assert watched.training == []
     assert watched.engine is not None
-    assert watched.engine.foreign == ["the script calls its model in a transform of torch.func"]
+    assert watched.engine.without_plans == ["the script calls its model in a transform of torch.func"]
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit.script.")
@@ -389,7 +389,7 @@ def test_a_model_that_is_differentiated_in_forward_mode_runs_as_it_is_and_that_i
             tangent.square().mean().backward()
     assert watched.roots() == [("Block", "")]
     assert watched.engine is not None
-    assert watched.engine.foreign == ["the script differentiates its model in forward mode"]
+    assert watched.engine.without_plans == ["the script differentiates its model in forward mode"]
     assert "forward mode" in watched.engine.problem().cause
     model(x).sum().backward()
     assert watched.roots() == [("Block", "aot")]

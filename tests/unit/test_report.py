@@ -337,6 +337,9 @@ def test_the_table_says_how_far_simulated_memory_is_from_measured_memory():
     )
     assert said(error=None, reason="it has side effects") == "memory is not predicted: it has side effects"
     assert calibration_sentence(describe_facts(dataclasses.replace(FACTS, calibration=None))) == ""
+    failed = dataclasses.replace(FACTS.calibration, error=None, reason="it has side effects")
+    said_elsewhere = dataclasses.replace(FACTS, calibration=failed, undescribed=TimedOut("no time"))
+    assert calibration_sentence(describe_facts(said_elsewhere)) == ""
 
 
 def test_before_discovery_a_target_is_known_without_a_limit():

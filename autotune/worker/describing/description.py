@@ -225,7 +225,8 @@ class Description(ABC):
         if observed and control.arrivals is None:
             arrived = self.baseline.arrived
             numbers = {observed, *(one.shape[0] for one in arrived if one.shape)}
-            options = {name: value for name, value in arguments.seen.items() if value in numbers}
+            named = arguments.on_command_line(sys.argv[1:]) | arguments.seen
+            options = {name: value for name, value in named.items() if value in numbers}
             control = replace(control, arrivals=Arrivals(observed, arrived) if arrived else None, options=options)
         return observed, control
 

@@ -154,8 +154,8 @@ class OrtModuleEngine(Engine):
         if failure:
             return Fallback(failure, advice=_BATCHES_ONLY)
         if not self.opportunities:
-            foreign = f" ({'; '.join(self.foreign)})" if self.foreign else ""
-            return Fallback(f"no root ran in ONNX Runtime{foreign}", advice=_BATCHES_ONLY)
+            why = f" ({'; '.join(self.without_plans)})" if self.without_plans else ""
+            return Fallback(f"no root ran in ONNX Runtime{why}", advice=_BATCHES_ONLY)
         level = self.configuration.level
         if level and self.configuration.plans:
             cause = f"ONNX Runtime reads plans at level 0 only, and level {level} was asked for with plans"

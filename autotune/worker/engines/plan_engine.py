@@ -299,9 +299,9 @@ class PlanEngine(Engine):
             return self.failures[0]
         ran = [graph for graph in self.graphs if graph.forward_calls]
         if not ran:
-            foreign = f" ({'; '.join(self.foreign)})" if self.foreign else ""
-            cause = f"no graph of the model was captured, so there is nothing to recompute{foreign}"
-            return (Fallback if self.foreign else NothingRan)(cause, advice=_BATCHES_ONLY)
+            why = f" ({'; '.join(self.without_plans)})" if self.without_plans else ""
+            cause = f"no graph of the model was captured, so there is nothing to recompute{why}"
+            return (Fallback if self.without_plans else NothingRan)(cause, advice=_BATCHES_ONLY)
         limit = torch._dynamo.config.recompile_limit
         # A model may well be compiled once for each of a few resolutions.
         if self._constant_sizes() >= max(_FEW, limit // 2):

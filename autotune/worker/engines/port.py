@@ -26,7 +26,7 @@ class Engine(ABC):
 
     ``active`` says whether the configuration is one of this engine's. ``proves``: the run is to be compared with one
     under other plans, so that what operators draw at random must not depend on plans. With ``leave_out_search`` no
-    compiler searches for kernels; the engine calls it where one would have. ``foreign`` says why parts of the
+    compiler searches for kernels; the engine calls it where one would have. ``without_plans`` says why parts of the
     script take no plans. ``refusal`` is why the script cannot run under this engine at all.
     """
 
@@ -38,7 +38,7 @@ class Engine(ABC):
         self.leave_out_search: Callable[[], None] | None = None
         self.configuration = Configuration()
         self.failures: list[Problem] = []
-        self.foreign: list[str] = []
+        self.without_plans: list[str] = []
         self.refusal = ""
 
     # -- applying
@@ -58,8 +58,8 @@ class Engine(ABC):
 
     def take_no_plans(self, reason: str) -> None:
         """Note why a part of the script takes no plans."""
-        if reason not in self.foreign:
-            self.foreign.append(reason)
+        if reason not in self.without_plans:
+            self.without_plans.append(reason)
 
     def begin_call(self) -> None:  # noqa: B027  (not every engine has to know)
         """Begin a training call of a root."""

@@ -214,7 +214,7 @@ class RootHooks:
         """Note that a module is called inside a transform of functorch, where it gets no plans."""
         engine = self.engine
         # Told once: this is called for each module of the model too. Parameters of an ensemble ask for no gradients.
-        if engine is None or engine.foreign or getattr(self._inside, "root", False):
+        if engine is None or engine.without_plans or getattr(self._inside, "root", False):
             return
         if module.training and (module._parameters or module._modules):
             engine.take_no_plans("the script calls its model in a transform of torch.func")
