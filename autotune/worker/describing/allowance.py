@@ -19,19 +19,22 @@ _MODULE_S = 1.0
 _STEPS = 100
 
 
-def may_take_s(*, num_modules: int, step_s: float, left_s: float | None, searches: Collection[Searched]) -> float:
+def may_take_s(
+    *, num_modules: int, step_s: float, trial_s: float, left_s: float | None, searches: Collection[Searched]
+) -> float:
     """Return the seconds that a description may take.
 
     Args:
         num_modules: of the roots, their own included.
         step_s: what a step of the script takes as it stands.
+        trial_s: what a trial takes, with its start.
         left_s: what the study has left; None for no budget.
         searches: what the study does afterwards.
     """
     if left_s is None:
         return _LEAST_S + _MODULE_S * num_modules + _STEPS * step_s
-    if not searches:
+    share = _SHARE_BEFORE_PLANS if set(searches) == {"plans"} else _SHARE_BEFORE_MORE
+    # Time that is too short for a trial would be left unused.
+    if not searches or (1 - share) * left_s < trial_s:
         share = _SHARE_FOR_FACTS
-    else:
-        share = _SHARE_BEFORE_PLANS if set(searches) == {"plans"} else _SHARE_BEFORE_MORE
     return share * max(0.0, left_s)

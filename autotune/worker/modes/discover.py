@@ -29,6 +29,7 @@ class DiscoverMode(MeasureMode):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._began_s = time.monotonic()
         self._inputs = RootInputs()
         self._attention: set[Attention] = set()
         self._description: Description | None = None
@@ -111,6 +112,7 @@ class DiscoverMode(MeasureMode):
         self._may_take_s = may_take_s(
             num_modules=sum(1 for root in self._script.roots.modules() for _ in root.modules()),
             step_s=0.0 if baseline.measurement is None else fmean(baseline.measurement.step_times_s),
+            trial_s=time.monotonic() - self._began_s,
             left_s=None if ends_at is None else ends_at - time.monotonic(),
             searches=[*self._searched(so_far)],
         )
