@@ -263,6 +263,7 @@ _None = Literal["not_counted", "baseline_not_measured", "nothing_measured", ""]
 _OfBaseline = Literal["baseline_does_not_fit", "baseline_failed", "epochs_wait", "loss_not_finite"]
 _OfMachine = Literal["allocator_idle", "gpu_throttled", "machine_busy"]
 _OfOthers = Literal[
+    "batch_size_stays",
     "better_unconfirmed",
     "kernels_not_searched",
     "may_not_fit_again",

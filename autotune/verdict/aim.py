@@ -78,14 +78,19 @@ class Aim:
         return f"your target of {limit}" if self.limit_bytes < self.run_limit_bytes else limit
 
 
+def batch_size_stays(record: StudyRecord, facts: Facts) -> bool:
+    """Tell whether the study searches no other batch size than the script's own."""
+    own = facts.baseline.batch_size
+    return not facts.batch_control.can_set or facts.batch_size is None or record.spec.batch_sizes == (own, own)
+
+
 def plans_may_help(record: StudyRecord, facts: Facts, *, baseline_fits: bool) -> bool:
     """Tell whether a setting with plans may be better than the same without, or whether some were tried already.
 
     None is where the script fits, its batch size stays, and speed is what counts: recompute can only take time then.
     Given plans may be better all the same, and so may plans of an engine that compiles.
     """
-    spec, own = record.spec, facts.baseline.batch_size
-    stays = not facts.batch_control.can_set or facts.batch_size is None or spec.batch_sizes == (own, own)
+    spec, stays = record.spec, batch_size_stays(record, facts)
     compiles = spec.engine not in SWITCHING_ENGINES or not engine_choices(spec.engine).keys().isdisjoint(spec.choices)
     are_tried = any(trial.configuration.plans for trial in record.trials)
     only_cost = baseline_fits and stays and spec.objective.goal != "memory" and not compiles

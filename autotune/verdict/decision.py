@@ -12,7 +12,7 @@ from ..records.facts import Facts
 from ..records.study import AnswerKind, Remark, StudyRecord, Trial, Verdict
 from ..records.study_results import figures_of, repetitions_of
 from . import sentences
-from .aim import Aim, plans_may_help
+from .aim import Aim, batch_size_stays, plans_may_help
 from .contention import may_be_faster, times_as_fast_alone
 from .finalists import (
     awaited,
@@ -105,6 +105,7 @@ def decide(
     if winner is not None:
         remarks.append(_better_trial(record, facts, answer, aim, believed))
     fits = winner is not None and kind != "baseline_does_not_fit"
+    remarks.append(sentences.batch_size_left_alone(facts))
     if facts.clusters and not plans_may_help(whole, facts, baseline_fits=fits):
         remarks.append(sentences.PLANS_NOT_SEARCHED)
     remarks.append(idle_memory_offer(record, aim))
@@ -227,5 +228,9 @@ def _against_baseline(
     kind: AnswerKind = "undecided" if is_open else "baseline_best"
     if compared:
         return _Answer(kind, baseline, sentences.no_win(compared, aim, scope))
-    knows_plans = facts.knows_plans or not plans_may_help(record, facts, baseline_fits=True)
+    needs_no_plans = not plans_may_help(record, facts, baseline_fits=True)
+    stays = batch_size_stays(record, facts) and not record.spec.choices and (needs_no_plans or not facts.clusters)
+    if stays and facts.knows_plans and not scope and len(tried) == 1:
+        return _Answer(kind, baseline, sentences.nothing_to_try(own))
+    knows_plans = facts.knows_plans or needs_no_plans
     return _Answer(kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=knows_plans))

@@ -283,6 +283,16 @@ PLANS_NOT_SEARCHED = Remark(
 )
 
 
+def batch_size_left_alone(facts: Facts) -> Remark | None:
+    """Say why no batch size can be tried, and how that is changed."""
+    control = facts.batch_control
+    if control.how != "none":
+        return None
+    return Remark(
+        "batch_size_stays", f"The batch size stays: {control.reason}. {control.advice_to_pass(facts.batch_size)}"
+    )
+
+
 def not_equivalent(proof: Proof, clusters: Sequence[ClusterFacts]) -> Remark:
     """Say that a setting changes what the script computes, by its proof."""
     name = sentence(setting_words(proof.configuration, clusters))
@@ -290,6 +300,12 @@ def not_equivalent(proof: Proof, clusters: Sequence[ClusterFacts]) -> Remark:
 
 
 NONE_EQUIVALENT = Remark("not_equivalent", "So no other setting that changes how the script computes may win either.")
+
+
+def nothing_to_try(own: Trial) -> Remark:
+    """Say that the script as it is, is the only setting."""
+    rate = format_speed(own.samples_per_s)
+    return Remark("nothing_better", f"Your baseline stays, at {rate}: at its batch size nothing else is worth trying.")
 
 
 def nothing_better(

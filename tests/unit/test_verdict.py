@@ -422,6 +422,18 @@ def test_where_nothing_fits_the_least_seen_is_named():
     )
 
 
+def test_the_answer_says_how_to_pass_a_batch_size_that_cannot_be_set():
+    control = BatchControl("none", reason="no DataLoader feeds training", options={"--batch_size": 16})
+    facts = dataclasses.replace(FACTS, batch_control=control)
+    (remark, *_) = decide(StudyRecord("s", StudySpec("train.py"), 0.0, "0", facts, TRIED[:1]), LIMIT, STOP).remarks
+    assert remark.code == "batch_size_stays"
+    assert remark.text == (
+        "The batch size stays: no DataLoader feeds training. Pass the batch size as an option instead, behind `--`: "
+        "`--batch_size={batch_size:16}`."
+    )
+    assert "batch_size_stays" not in [one.code for one in verdict(TRIED).remarks]
+
+
 def test_smaller_batches_are_advised_only_where_the_search_left_some_out():
     tried = trials((BASELINE, OutOfMemory("out of memory")), (SMALL, fast(250.0, 950)))
     fixed = dataclasses.replace(FACTS, batch_control=BatchControl("none", reason="no loader"))

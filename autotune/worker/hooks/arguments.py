@@ -50,9 +50,7 @@ def on_command_line(words: Sequence[str]) -> dict[str, int]:
     return numbers | {name: int(value) for name, value in pairs if name.startswith("--") and value.isdecimal()}
 
 
-def _watch(
-    parser_class: type, method: str, options: Callable[[Any, Any], Iterable[tuple[Sequence[str], Any]]]
-) -> None:
+def _watch(parser_class: type, method: str, options: Callable[[Any, Any], Iterable[tuple[Sequence[str], Any]]]) -> None:
     original = getattr(parser_class, method)
 
     @functools.wraps(original)
