@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _SHOWN = 5
+# As in `pymp-6lgjb029`, `tmpab12cd_4` and `torchelastic_x0y1z2w3`.
+_DRAWN = re.compile(r"(?:^tmp|[-_](?=.*[0-9_]))[a-z0-9_]{8}$")
 
 
 @dataclass
@@ -37,8 +41,8 @@ class Changes:
         said = []
         if self.put_back:
             said.append(f"Your script changes {_named(self.put_back, folder)}: put back as it was after each run.")
-        if self.removed:
-            said.append(f"Your script makes {_named(self.removed, folder)}: removed after each run.")
+        if made := [path for path in self.removed if not _is_temporary(path, folder)]:
+            said.append(f"Your script makes {_named(made, folder)}: removed after each run.")
         if self.data:
             said.append(f"Your script prepares {_named(self.data, folder)} before it trains, and reads it: that stays.")
         said += [f"{_near(path, folder)} was changed and not kept: {why}." for path, why in self.unkept.items()]
@@ -53,6 +57,15 @@ class Changes:
                 "write it: it stays. Remove it if it came of a run."
             )
         return said
+
+
+def _is_temporary(path: str, folder: Path) -> bool:
+    """Tell whether a library may have made it, under a name that Python's ``tempfile`` has drawn."""
+    temporary = Path(tempfile.gettempdir())
+    if not Path(path).is_relative_to(temporary) or Path(path).is_relative_to(folder):
+        return False
+    first = next(iter(Path(path).relative_to(temporary).parts), "")
+    return _DRAWN.search(Path(first).stem) is not None
 
 
 def _named(paths: Iterable[str], folder: Path) -> str:

@@ -9,6 +9,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -680,6 +681,24 @@ def test_changes_are_told_by_the_users_own_folders(tmp_path: Path) -> None:
         "Your script makes /data/run, new: removed after each run.",
     ]
     assert Changes().sentences(tmp_path) == []
+
+
+@pytest.mark.parametrize("name", ["pymp-6lgjb029/a", "tmpabcdefgh", "torchelastic_x0y1z2w3/none/0", "tmpx1y2z3a_.pt"])
+def test_temporary_files_of_libraries_are_no_files_of_the_script(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    assert Changes(removed=[str(tmp_path / "tmp" / name)]).sentences(tmp_path / "elsewhere") == []
+    assert Changes(removed=[str(tmp_path / "run" / name)]).sentences(tmp_path / "elsewhere")
+    assert Changes(removed=[str(tmp_path / "tmp" / name)]).sentences(tmp_path / "tmp" / name.partition("/")[0])
+
+
+@pytest.mark.parametrize("name", ["my-training", "run", "checkpoint.pt", "tmp/a"])
+def test_names_that_a_script_has_chosen_are_told_in_the_temporary_folder_too(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    assert Changes(removed=[str(tmp_path / "tmp" / name)]).sentences(tmp_path)
 
 
 @pytest.mark.process
