@@ -118,6 +118,7 @@ class Search:
         self,
         *,
         within_s: float = math.inf,
+        confirmable_s: float = math.inf,
         start: float | None = None,
         compiling_s: float = 0.0,
         tracing_s: float = 0.0,
@@ -128,6 +129,7 @@ class Search:
 
         Args:
             within_s: The most seconds from a trial's first step on.
+            confirmable_s: The most for its setting to be confirmed in the time left. Such settings go first.
             start: The time that starting a run takes, in trials; None where it is unknown.
             compiling_s: Seconds that the first step takes on top where a choice has the model compiled.
             tracing_s: Seconds that it takes on top where plans have the model traced.
@@ -136,7 +138,11 @@ class Search:
             self.end, self.is_out_of_patience = None, False
             self._compiling_s, self._tracing_s = compiling_s, tracing_s
             while True:
-                asked = self._interrupted() or self._next(within_s, START if start is None else start)
+                start = START if start is None else start
+                asked = self._interrupted() or self._next(min(within_s, confirmable_s), start)
+                if self.end is not None and confirmable_s < within_s:
+                    self.end = None
+                    asked = self._next(within_s, start)
                 # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
                 if asked or self.end is not None:
                     return asked

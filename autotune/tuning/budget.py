@@ -74,7 +74,7 @@ class Budget:
         """Return why nothing at all may start any more; None if something may."""
         if self._interruption.finish.is_set():
             return SearchEnd("It was interrupted.", "it was interrupted")
-        return out_of_time("The time budget is spent.") if self._left_s <= 0 else None
+        return out_of_time("The time budget is spent.") if self.left_s <= 0 else None
 
     def why_search_over(self, confirmation_s: float, *, in_run: bool = False) -> SearchEnd | None:
         """Return why the search may start nothing new; None if it may.
@@ -89,26 +89,28 @@ class Budget:
         if self.for_search_s(confirmation_s) > needed_s:
             return None
         kept = "The rest of the time budget is kept for measuring the finalists again."
-        reason = kept if self._can_confirm(confirmation_s) else "The time left is too short for another run."
+        reason = kept if self.can_confirm(confirmation_s) else "The time left is too short for another run."
         return out_of_time(reason)
 
     def for_search_s(self, confirmation_s: float) -> float:
         """Return how long the search may go on; nothing is kept for confirmations that there is no time for."""
-        kept_s = (1 + _TO_SPARE) * confirmation_s if self._can_confirm(confirmation_s) else 0.0
-        return max(0.0, self._left_s - kept_s)
+        kept_s = (1 + _TO_SPARE) * confirmation_s if self.can_confirm(confirmation_s) else 0.0
+        return max(0.0, self.left_s - kept_s)
 
     def holds(self, seconds: float) -> bool:
         """Return whether what should take so long can be begun."""
-        return not self._interruption.finish.is_set() and seconds <= self._left_s + _SLACK * self.seconds
+        return not self._interruption.finish.is_set() and seconds <= self.left_s + _SLACK * self.seconds
 
     @staticmethod
     def needed_s(seconds: float) -> float:
         """Return the budget that a later session needs for what should take so long and for nothing else."""
         return (1 + _TO_SPARE) * seconds
 
-    def _can_confirm(self, confirmation_s: float) -> bool:
-        return 0 < confirmation_s <= self._left_s + _SLACK * self.seconds
+    def can_confirm(self, confirmation_s: float) -> bool:
+        """Return whether there is something to confirm that takes so long, and the time for it."""
+        return 0 < confirmation_s <= self.left_s + _SLACK * self.seconds
 
     @property
-    def _left_s(self) -> float:
+    def left_s(self) -> float:
+        """Return the seconds until the end of the budget."""
         return self.ends_at - time.monotonic()

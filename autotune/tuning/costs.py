@@ -122,6 +122,19 @@ class Costs:
         """Return the seconds of so many repetitions of these entrants, ``forked`` ones forked in all but the first."""
         return self.repetition_s(entrants) + (repetitions - 1) * self.repetition_s(entrants, forked=forked)
 
+    def confirmable_trial_s(
+        self, left_s: float, baseline: Configuration, repetitions: int, *, can_fork: bool = False
+    ) -> float:
+        """Return the most seconds that a trial may take for its setting to be confirmed within ``left_s``.
+
+        ``left_s`` begins with the start of the trial's run. The confirmation has so many repetitions of the setting and
+        of the baseline, forked in all but the first if they ``can_fork``. Its proof, which few need, is left out.
+        """
+        saved_s = self._saved_by_forking_s if can_fork else 0.0
+        starts_s = self.start_s + repetitions * self._fresh_start_s - (repetitions - 1) * saved_s
+        beside_s = self.confirmation_s((baseline,), repetitions, forked=(baseline,) if can_fork else ())
+        return max(0.0, left_s - starts_s - beside_s) / (1 + repetitions)
+
     def proof_s(self, winner: Configuration) -> float:
         """Return how long the winner's proof takes."""
         if winner.is_untouched:

@@ -602,6 +602,17 @@ def test_what_takes_longer_than_the_time_that_is_left_ends_the_search_for_time()
     assert replay.search.ask(), "there is something left to try"
 
 
+def test_what_can_be_confirmed_in_the_time_left_goes_first():
+    unhurried = Replay(Landscape()).search.ask()
+    least_s = 9 * min(one.configuration.batch_size for one in unhurried) / 340.0
+    search = Replay(Landscape()).search
+    first = search.ask(confirmable_s=1.5 * least_s)  # a trial takes about twice its least steps
+    assert first
+    assert max(one.configuration.batch_size for one in first) < min(one.configuration.batch_size for one in unhurried)
+    rest = Replay(Landscape()).search.ask(confirmable_s=1e-6)
+    assert [one.configuration for one in rest] == [one.configuration for one in unhurried]
+
+
 def test_what_was_enqueued_twice_is_run_once():
     replay = Replay(Landscape())
     point = replay.space.point(replay.landscape.baseline) | {"batch_size": 24}

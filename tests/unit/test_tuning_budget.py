@@ -17,6 +17,7 @@ from autotune.search.cost.model import CostModel
 from autotune.search.search import Search
 from autotune.tuning import budget
 from autotune.tuning.budget import Budget, Interruption, RunCancel
+from autotune.tuning.context import Context
 from autotune.tuning.costs import Costs
 from autotune.verdict.search_end import out_of_time
 from tests.fakes.landscape import MIB, measured
@@ -104,6 +105,22 @@ def test_repetitions_cost_a_start_and_the_trial_as_it_was_measured(clock):
     assert costs.confirmation_s((BASELINE, planned), 3) == 63.0
     assert costs.proof_s(planned) == pytest.approx(2 * (6.0 + 3 * 1.0) + 1.0)
     assert costs.proof_s(BASELINE) == 0.0
+
+
+@pytest.mark.parametrize("can_fork", [False, True])
+def test_a_trial_may_take_as_long_as_leaves_time_to_confirm_its_setting(clock, can_fork):
+    costs = Costs()
+    costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
+    costs.note_trial(Configuration(batch_size=8), TRIAL, 7.0)  # forked: 3 s
+    trial_s = costs.confirmable_trial_s(200.0, BASELINE, 3, can_fork=can_fork)
+    steps_s = (trial_s / 9,) * 9
+    other = Configuration(batch_size=64)
+    costs.note_trial(other, Measured(dataclasses.replace(TRIAL.measurement, warmup_s=0.0, step_times_s=steps_s)))
+
+    entrants = (BASELINE, other)
+    confirmed_s = costs.confirmation_s(entrants, 3, forked=entrants if can_fork else ())
+    assert 3.0 + trial_s + confirmed_s == pytest.approx(200.0)
+    assert costs.confirmable_trial_s(20.0, BASELINE, 3) == 0.0
 
 
 def test_what_is_compiled_anew_is_compiled_in_its_trial_and_again_in_its_proof(clock):
@@ -440,6 +457,17 @@ def test_a_gain_is_confirmed_though_there_is_no_time_to_confirm_a_better_one(tmp
     assert verdict.winner.batch_size <= 32
     assert verdict.needed_s is None
     assert "better_unconfirmed" in [one.code for one in verdict.remarks]
+
+
+def test_beside_a_gain_nothing_is_tried_that_there_is_no_time_to_confirm(tmp_path, monkeypatch):
+    monkeypatch.setattr(Context, "confirmable_trial_s", lambda _: 1e-6)
+    session = Session(tmp_path, changes={"batch_sizes": (16, 128), "engine": "eager"})
+    record = session.tune()
+    baseline, *tried = record.trials
+    gains = [trial for trial in tried if trial.samples_per_s > baseline.samples_per_s]
+    assert record.verdict.kind_of_answer == "winner"
+    assert "longer than the time that is left" in record.verdict.stop_reason
+    assert tried[-1].run_directory == gains[0].run_directory
 
 
 def test_the_search_is_told_what_tracing_takes_and_fits_its_model_once_for_each_state(tmp_path, monkeypatch):
