@@ -78,7 +78,15 @@ def print_changes(console: Console, changes: Changes) -> None:
 def print_facts(console: Console, described: DescribedScript) -> None:
     """Print what discovery found: what it runs on, the memory's parts and the plan table."""
     from ..report.sentences import calibration_sentence, dimensions_sentence, peak_sentence, undescribed_sentence
-    from ..report.tables import conversion_table, environment_rows, moment_table, operator_table, plan_table, split_rows
+    from ..report.tables import (
+        FORMULA_COLUMN,
+        conversion_table,
+        environment_rows,
+        moment_table,
+        operator_table,
+        plan_table,
+        split_rows,
+    )
 
     print_rows(console, environment_rows(described))
     parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in split_rows(described))
@@ -97,7 +105,8 @@ def print_facts(console: Console, described: DescribedScript) -> None:
         console.print()
     if plans.rows:
         print_table(console, plans, most=_MOST_PLANS)
-        if sizes := dimensions_sentence(described):
+        formulas = [row[FORMULA_COLUMN] for row in plans.rows[:_MOST_PLANS]]
+        if sizes := dimensions_sentence(described, formulas):
             console.print(Text(f"with {sizes}; savings of several plans cannot be summed", style="dim"))
         if calibration := calibration_sentence(described):
             console.print(Text(calibration, style="dim"))

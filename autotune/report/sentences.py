@@ -14,7 +14,7 @@ from ..records.printable import first_line
 from ..records.study import LIKELY, Fit, format_chance
 from ..records.units import format_bytes, format_duration
 from ..records.words import cut_names, joined, recomputed_words, sentence
-from .formulas import first_name, folded_names
+from .formulas import first_name, folded_names, names_in
 from .record import DescribedScript, ModelPart, Report
 
 # What a step does up to each row of the memory matrix.
@@ -148,15 +148,21 @@ def calibration_sentence(described: DescribedScript) -> str:
     return f"simulated memory of a step {within}, without plans and with the most recomputed"
 
 
-def dimensions_sentence(described: DescribedScript) -> str:
-    """Say the values of the names in the formulas, and how much a sample brings of those that grow with the batch."""
+def dimensions_sentence(described: DescribedScript, formulas: Iterable[str] | None = None) -> str:
+    """Say the values of the names in formulas, and how much a sample brings of those that grow with the batch.
+
+    Only the names in ``formulas`` are told; None for all.
+    """
     shares, folded = described.per_sample, folded_names(described.dimensions)
+    names = described.dimensions if formulas is None else names_in(formulas)
+    shown = {first_name(name) for name in names}
     values = [
         f"{name} = {value:,}" + (f" (at most {shares[name]:.3g} a sample)" if name in shares else "")
         for name, value in described.dimensions.items()
-        if first_name(name) not in folded
+        if first_name(name) in shown - folded.keys()
     ]
-    for name, sizes in folded.items():
+    for name in sorted(folded.keys() & shown):
+        sizes = folded[name]
         values.append(f"{name} = {min(sizes):,} to {max(sizes):,} in {len(sizes)} graphs")
     batch = described.batch_size
     if shares and batch and "batch" not in described.dimensions:

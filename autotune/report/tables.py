@@ -16,7 +16,7 @@ from ..records.study import Fit, Found, format_chance
 from ..records.units import format_bytes, format_duration, format_rate, format_ratio, format_share
 from ..records.words import cut_names
 from ..verdict.memory_limit import passed
-from .formulas import folded_formula
+from .formulas import readable_formula
 from .record import DescribedScript, Point, Report, ReportedSetting, winner_word
 
 Rows = tuple[tuple[str, str], ...]
@@ -149,6 +149,10 @@ def conversion_table(described: DescribedScript) -> Table:
     return Table(("Converted to", "Files", "Outputs off by up to"), rows, frozenset({1, 2}))
 
 
+_PLAN_COLUMNS = ("Plan", "Occurs", "Saves", "Formula (bytes)", "Recompute time", "")
+FORMULA_COLUMN = _PLAN_COLUMNS.index("Formula (bytes)")
+
+
 def plan_table(described: DescribedScript) -> Table:
     """Tabulate the plans that discovery found, and the modules that no plan reaches, by bytes, which do not add up."""
     rows = [
@@ -158,7 +162,7 @@ def plan_table(described: DescribedScript) -> Table:
                 cut_names(f"{row.cluster_id}:{row.strategy}:-1"),
                 f"{row.frequency}" + (f" ({row.calls_per_step:g} calls/step)" if row.calls_per_step != 1 else ""),
                 format_bytes(row.saving_bytes),
-                folded_formula(row.saving_formula),
+                readable_formula(row.saving_formula, described.dimensions),
                 format_duration(row.recompute_time_s) if row.recompute_time_s else "",
                 "; ".join(filter(None, ["whole layer" if row.is_layer else "", row.note])),
             ),
@@ -176,7 +180,7 @@ def plan_table(described: DescribedScript) -> Table:
         for row in described.outside
     ]
     ordered = tuple(cells for _, cells in sorted(rows, key=lambda row: -row[0]))
-    return Table(("Plan", "Occurs", "Saves", "Formula (bytes)", "Recompute time", ""), ordered, frozenset({1, 2, 4}))
+    return Table(_PLAN_COLUMNS, ordered, frozenset({1, 2, 4}))
 
 
 def fit_table(fits: Iterable[Fit], *, target: Target = "script") -> Table:

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from autotune.report.build import build_report
-from autotune.report.formulas import folded_formula
+from autotune.report.formulas import folded_formula, readable_formula
 from autotune.report.sentences import dimensions_sentence
 from tests.fakes.study_record import study_record
 
@@ -26,6 +26,23 @@ from tests.fakes.study_record import study_record
 )
 def test_many_sizes_of_one_name_are_summed(formula, folded):
     assert folded_formula(formula) == folded
+
+
+LONG = "4*batch*(256*(length//10) + 256*(length//20)) + 3*(length//10) - 259*Max(1, length//5 - 1) - 265"
+
+
+def test_a_long_formula_is_a_line_in_the_batch_size_at_the_other_sizes():
+    sizes = {"batch": 4, "length": 1000}
+    assert readable_formula(LONG, sizes) == f"{4 * 256 * 150}*batch - {259 * 199 + 265 - 300} (at sizes as seen)"
+    assert readable_formula(f"batch*({LONG})", sizes) == f"batch*({LONG})"[:59] + "…", "no line"
+    assert readable_formula(LONG, {"batch": 4}) == LONG[:59] + "…", "a size that nobody knows"
+    assert readable_formula("8*batch*length", sizes) == "8*batch*length"
+
+
+def test_only_the_sizes_of_formulas_that_are_shown_are_told():
+    described = dataclasses.replace(build_report(study_record()), dimensions={"batch": 8, "s1": 3, "s2": 7})
+    assert dimensions_sentence(described, ["8*batch*s2"]) == "batch = 8, s2 = 7"
+    assert dimensions_sentence(described) == "batch = 8, s1 = 3, s2 = 7"
 
 
 def test_of_many_sizes_of_one_name_the_range_is_told():
