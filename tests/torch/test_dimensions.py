@@ -184,6 +184,37 @@ def test_the_storage_behind_a_view_is_measured_in_dimensions_too() -> None:
     assert {one for one in graph.formulas if "s" in one} == set()
 
 
+class Masked(Widened):
+    """Gives a graph a view of a square: both sizes of the square have symbols that no size of the view has."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x[:, None]
+        torch._dynamo.graph_break()
+        return self.convolution(x.flatten(2)).relu().square().mean()
+
+
+def test_sizes_of_the_storage_alone_are_those_of_the_view_that_are_equal() -> None:
+    """Guards the prediction for models of speech with padding, whose attention takes a view of a mask."""
+
+    def inputs() -> list[torch.Tensor]:
+        x = torch.randn(BATCH, LENGTH, LENGTH)
+        torch._dynamo.maybe_mark_dynamic(x, 1)
+        torch._dynamo.maybe_mark_dynamic(x, 2)
+        return [x]
+
+    model = Planned(Masked, tuple)
+    model._begin = inputs  # type: ignore[method-assign]
+    model.step()
+    graph = model.engine.slots()[-1]
+    assert graph.symbols_of_storage_alone, "the test shows nothing"
+    dimensions = Dimensions(model.engine.graphs, {(BATCH, 0): "batch"})
+    assert {dimensions.values[str(name)] for name in dimensions.of(graph).values()} <= {LENGTH, BATCH}
+    model.engine.observer = calibrator = Calibrator(dimensions)
+    model.step()
+    assert not calibrator.reason
+    assert calibrator.error == pytest.approx(0, abs=0.01)
+
+
 class Overwriting(nn.Module):
     """Overwrites a column, and the end of each row: slices of whole dimensions and of some."""
 

@@ -57,15 +57,22 @@ class Dimensions:
                     names[symbol] = self._dimension(name, value)
 
     def _name_the_rest(self, graph: Graph, names: dict[sympy.Symbol, sympy.Expr], of_script: Mapping[str, int]) -> None:
+        of_storage: dict[sympy.Symbol, int] = {}
         for sizes in _sizes_of_inputs(graph):
             has_batch = any(names.get(size.node.expr) == _symbol(BATCH) for _, size in sizes)
             for place, size in sizes:
                 symbol, value = size.node.expr, traced_size(size)
-                if symbol not in names:
+                if symbol not in names and symbol in graph.symbols_of_storage_alone:
+                    of_storage[symbol] = value
+                elif symbol not in names:
                     # A pointer into a queue, say, that happens to be a multiple of the batch while tracing.
                     follows = place != NUMBER or symbol in graph.storage_symbols
                     following = _following(value, of_script, may_grow=not has_batch) if follows else None
                     names[symbol] = self._dimension(str(symbol), value) if following is None else following
+        # No argument tells these sizes: they belong to a tensor that an input is a view of, as an expanded mask is.
+        named = {self.values[str(name)]: name for name in names.values() if name.is_Symbol}
+        for symbol, value in of_storage.items():
+            names[symbol] = named.get(value, sympy.Integer(value))
 
     def _dimension(self, name: str, value: int) -> sympy.Symbol:
         while self.values.get(name, value) != value:

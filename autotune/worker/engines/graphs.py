@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from ..plans.graph_pair import Pair
-from ..plans.joint import tensors_of, traced_size, value_of
+from ..plans.joint import has_storage, is_single_symbol, symbols_of, tensors_of, traced_size, value_of
 from ..plans.partition import JointGraph
 
 # Forwards whose backward may still come; more can only be forwards that never get one.
@@ -86,6 +86,15 @@ class Graph:
         tensors = [tensor for node in self.joint.nodes.values() for tensor in tensors_of(node)]
         sizes: list[Any] = [tensor.untyped_storage().nbytes() for tensor in tensors]
         return {symbol for size in sizes if isinstance(size, torch.SymInt) for symbol in size.node.expr.free_symbols}
+
+    @cached_property
+    def symbols_of_storage_alone(self) -> set[Any]:
+        """Return the symbols that the storage of an input has, and no size of what the forward takes."""
+        inputs = [value_of(node) for node in self.joint.nodes.values() if node.op == "placeholder"]
+        numbers = {one.node.expr for one in inputs if is_single_symbol(one)}
+        tensors = [one for one in inputs if has_storage(one)]
+        of_shapes = {size.node.expr for one in tensors for size in one.shape if is_single_symbol(size)}
+        return {size.node.expr for one in tensors for _, size in symbols_of(one)} - of_shapes - numbers
 
     @cached_property
     def constant_sizes(self) -> dict[tuple[int, int], int]:
