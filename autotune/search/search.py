@@ -46,6 +46,8 @@ _SUGGESTIONS = 3
 
 # Where step times scatter a trial takes about so many times its least steps; one that is cut off was for nothing.
 _MORE_THAN_LEAST = 2.0
+# Where nothing that can be confirmed in the time left is worth a trial, others are: these parts of that time, in turn.
+_PARTS_OF_TIME = (0.25, 0.5, 1.0)
 _TOO_SHORT = "What is left to try takes longer than the time that is left for it."
 
 
@@ -139,10 +141,7 @@ class Search:
             self._compiling_s, self._tracing_s = compiling_s, tracing_s
             while True:
                 start = START if start is None else start
-                asked = self._interrupted() or self._next(min(within_s, confirmable_s), start)
-                if self.end is not None and confirmable_s < within_s:
-                    self.end = None
-                    asked = self._next(within_s, start)
+                asked = self._interrupted() or self._next_of(within_s, confirmable_s, start)
                 # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
                 if asked or self.end is not None:
                     return asked
@@ -218,6 +217,15 @@ class Search:
             rates, _ = knowledge.model.figures_of(fitting, of_any_process=True)
         per_s = {} if self._aim.seeks_memory else dict(zip(keys, np.exp(rates).tolist(), strict=True))
         return Believed(per_s, dict(zip(keys, chances.tolist(), strict=True)))
+
+    def _next_of(self, within_s: float, confirmable_s: float, start: float) -> tuple[Asked, ...]:
+        asked: tuple[Asked, ...] = ()
+        longer = (part * within_s for part in _PARTS_OF_TIME if part * within_s > confirmable_s)
+        for limit_s in (min(within_s, confirmable_s), *longer):
+            asked = self._next(limit_s, start)
+            if asked or self.end is None:
+                break
+        return asked
 
     def _next(self, within_s: float, start: float) -> tuple[Asked, ...]:
         knowledge = self._knowledge(within_s=within_s)

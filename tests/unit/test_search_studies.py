@@ -613,6 +613,14 @@ def test_what_can_be_confirmed_in_the_time_left_goes_first():
     assert [one.configuration for one in rest] == [one.configuration for one in unhurried]
 
 
+def test_what_cannot_be_confirmed_is_tried_with_the_shortest_first():
+    unhurried = Replay(Landscape()).search.ask()
+    within_s = 4.0 * 9 * min(one.configuration.batch_size for one in unhurried) / 340.0
+    first = Replay(Landscape()).search.ask(within_s=within_s, confirmable_s=1e-6)
+    assert first
+    assert max(one.configuration.batch_size for one in first) < min(one.configuration.batch_size for one in unhurried)
+
+
 def test_what_was_enqueued_twice_is_run_once():
     replay = Replay(Landscape())
     point = replay.space.point(replay.landscape.baseline) | {"batch_size": 24}
