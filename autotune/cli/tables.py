@@ -106,8 +106,9 @@ def print_facts(console: Console, described: DescribedScript) -> None:
     if plans.rows:
         print_table(console, plans, most=_MOST_PLANS)
         formulas = [row[FORMULA_COLUMN] for row in plans.rows[:_MOST_PLANS]]
-        if sizes := dimensions_sentence(described, formulas):
-            console.print(Text(f"with {sizes}; savings of several plans cannot be summed", style="dim"))
+        sizes = dimensions_sentence(described, formulas)
+        caption = [f"with {sizes}"] if sizes else []
+        console.print(Text("; ".join([*caption, "savings of several plans cannot be summed"]), style="dim"))
         if calibration := calibration_sentence(described):
             console.print(Text(calibration, style="dim"))
     elif not described.undescribed and described.target == "script":
@@ -116,8 +117,8 @@ def print_facts(console: Console, described: DescribedScript) -> None:
         console.print(Text(undescribed, style="yellow"))
     control = described.batch_control
     if control is not None and control.how == "none":
-        advice = control.advice_to_pass(described.batch_size)
-        console.print(Text(f"Batch size is left alone: {control.reason}. {advice}", style="yellow"))
+        advice = control.advice_to_pass(described.batch_size) if described.target == "script" else ""
+        console.print(Text(f"Batch size is left alone: {control.reason}. {advice}".rstrip(), style="yellow"))
     accumulation = described.accumulation_control
     if accumulation is not None and (accumulation.steps or 0) > 1:
         console.print(Text(f"Each optimizer step accumulates {accumulation.steps} micro-batches.", style="dim"))

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _SHOWN = 5
-# As in `pymp-6lgjb029`, `tmpab12cd_4` and `torchelastic_x0y1z2w3`.
-_DRAWN = re.compile(r"(?:^tmp|[-_](?=.*[0-9_]))[a-z0-9_]{8}$")
+# As `pymp-6lgjb029`, of Python and of libraries that make such folders.
+_DRAWN = re.compile(r"^(?:tmp(?!_)|pymp-|torchelastic_|matplotlib-)[a-z0-9_]{8}$")
 
 
 @dataclass
@@ -65,7 +65,7 @@ def _is_temporary(path: str, folder: Path) -> bool:
     if not Path(path).is_relative_to(temporary) or Path(path).is_relative_to(folder):
         return False
     first = next(iter(Path(path).relative_to(temporary).parts), "")
-    return _DRAWN.search(Path(first).stem) is not None
+    return _DRAWN.match(Path(first).stem) is not None
 
 
 def _named(paths: Iterable[str], folder: Path) -> str:

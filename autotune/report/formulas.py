@@ -7,7 +7,7 @@ Sizes of one name differ from graph to graph, as the rows that each expert gets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from ..errors import FormatError
 from ..predict.formulas import Formula
@@ -20,12 +20,16 @@ _MANY = 4
 _NAMES_ADDED = re.compile(rf"(?<![\w*/.])([A-Za-z]\w*?)_*(?: \+ \1_*\b){{{_MANY - 1},}}(?![\w*/.(])")
 
 
-def readable_formula(formula: str, dimensions: Mapping[str, int]) -> str:
-    """Write a formula of bytes for people; a long one as a line in the batch size, at ``dimensions`` otherwise."""
+def readable_formula(formula: str, dimensions: Mapping[str, int], growing: Collection[str] = ()) -> str:
+    """Write a formula of bytes for people; a long one as a line in the batch size, at ``dimensions`` otherwise.
+
+    No line is written of a formula with a name of ``growing``: those sizes follow the batch size.
+    """
     folded = folded_formula(formula)
     if len(folded) <= _LONGEST:
         return folded
-    return _line_in_batch(formula, dimensions) or f"{folded[: _LONGEST - 1]}…"
+    line = "" if names_in([formula]) & set(growing) else _line_in_batch(formula, dimensions)
+    return line or f"{folded[: _LONGEST - 1]}…"
 
 
 def _line_in_batch(formula: str, dimensions: Mapping[str, int]) -> str:
@@ -39,8 +43,10 @@ def _line_in_batch(formula: str, dimensions: Mapping[str, int]) -> str:
     if rest or third - second != second - first:
         return ""
     constant = first - slope * batch
-    line = f"{slope}*{_BATCH}" + (f" {'+' if constant > 0 else '-'} {abs(constant)}" if constant else "")
-    return f"{line} (at sizes as seen)"
+    terms = [f"{slope}*{_BATCH}"] if slope else []
+    if constant or not slope:
+        terms.append(f"{'- ' if constant < 0 else '+ ' if slope else ''}{abs(constant)}")
+    return f"{' '.join(terms)} (at sizes as seen)"
 
 
 def folded_formula(formula: str) -> str:

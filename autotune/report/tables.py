@@ -162,7 +162,7 @@ def plan_table(described: DescribedScript) -> Table:
                 cut_names(f"{row.cluster_id}:{row.strategy}:-1"),
                 f"{row.frequency}" + (f" ({row.calls_per_step:g} calls/step)" if row.calls_per_step != 1 else ""),
                 format_bytes(row.saving_bytes),
-                readable_formula(row.saving_formula, described.dimensions),
+                readable_formula(row.saving_formula, described.dimensions, described.per_sample),
                 format_duration(row.recompute_time_s) if row.recompute_time_s else "",
                 "; ".join(filter(None, ["whole layer" if row.is_layer else "", row.note])),
             ),

@@ -6,7 +6,7 @@ import functools
 import math
 import statistics
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -121,6 +121,7 @@ class Search:
         *,
         within_s: float = math.inf,
         confirmable_s: float = math.inf,
+        only_confirmable: bool = False,
         start: float | None = None,
         compiling_s: float = 0.0,
         tracing_s: float = 0.0,
@@ -131,7 +132,9 @@ class Search:
 
         Args:
             within_s: The most seconds from a trial's first step on.
-            confirmable_s: The most for its setting to be confirmed in the time left. Such settings go first.
+            confirmable_s: The most for its setting to be confirmed in the time left. Such settings go first, but for
+                the plans that were given.
+            only_confirmable: Whether a gain is known that there is time to confirm. Others are then not worth a trial.
             start: The time that starting a run takes, in trials; None where it is unknown.
             compiling_s: Seconds that the first step takes on top where a choice has the model compiled.
             tracing_s: Seconds that it takes on top where plans have the model traced.
@@ -141,7 +144,9 @@ class Search:
             self._compiling_s, self._tracing_s = compiling_s, tracing_s
             while True:
                 start = START if start is None else start
-                asked = self._interrupted() or self._next_of(within_s, confirmable_s, start)
+                longest_s = (part * within_s for part in (() if only_confirmable else _PARTS_OF_TIME))
+                limits_s = (min(within_s, confirmable_s), *(one for one in longest_s if one > confirmable_s))
+                asked = self._interrupted() or self._given(within_s) or self._next_of(limits_s, start)
                 # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
                 if asked or self.end is not None:
                     return asked
@@ -218,26 +223,30 @@ class Search:
         per_s = {} if self._aim.seeks_memory else dict(zip(keys, np.exp(rates).tolist(), strict=True))
         return Believed(per_s, dict(zip(keys, chances.tolist(), strict=True)))
 
-    def _next_of(self, within_s: float, confirmable_s: float, start: float) -> tuple[Asked, ...]:
+    def _given(self, within_s: float) -> tuple[Asked, ...]:
+        knowledge = self._knowledge(within_s=within_s)
+        room, first = self._room(knowledge), plans_first(knowledge)
+        self.most_left = min(room, int(knowledge.worthwhile.sum()) + len(first))
+        return self._claim_all(first[: room if self.space.switches else 1], "given") if room > 0 else ()
+
+    def _next_of(self, limits_s: Iterable[float], start: float) -> tuple[Asked, ...]:
         asked: tuple[Asked, ...] = ()
-        longer = (part * within_s for part in _PARTS_OF_TIME if part * within_s > confirmable_s)
-        for limit_s in (min(within_s, confirmable_s), *longer):
+        for limit_s in limits_s:
             asked = self._next(limit_s, start)
-            if asked or self.end is None:
+            if asked or self.end is None or not self.end.is_for_time:
                 break
         return asked
 
+    def _room(self, knowledge: Knowledge) -> int:
+        return self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
+
     def _next(self, within_s: float, start: float) -> tuple[Asked, ...]:
         knowledge = self._knowledge(within_s=within_s)
-        room = self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
+        room = self._room(knowledge)
         most = room if self.space.switches else 1
         self.end = self._why_over(knowledge, room, within_s)
         if self.end is not None:
             return ()
-        first = plans_first(knowledge)
-        self.most_left = min(room, int(knowledge.worthwhile.sum()) + len(first))
-        if first:
-            return self._claim_all(first[:most], "given")
         if self._spec.sampler == "model":
             return self._propose(knowledge, most, start)
         self.end = self._why_stop(knowledge)
@@ -300,6 +309,8 @@ class Search:
 
     def _why_stop(self, knowledge: Knowledge) -> SearchEnd | None:
         """Return why a sampler that knows no reason of its own has to stop; None if it need not."""
+        if not knowledge.worthwhile.any() and self._knowledge().worthwhile.any():
+            return self.ended_by(out_of_time(_TOO_SHORT))
         if not knowledge.worthwhile.any():
             return self.ended("Every configuration that could still be the best has been tried.")
         finished = [one for one in knowledge.observations if one.state != "running"]

@@ -155,10 +155,13 @@ class Context:
         return record if self.left_to_confirm(rest, believed) is None else rest
 
     def confirmable_trial_s(self) -> float:
-        """Return the most seconds that a trial may take for its setting to be confirmed in the time that is left."""
-        own, budget = self.facts.baseline, self.budget
-        can_fork = bool(self.forked((own,)))
-        return budget.costs.confirmable_trial_s(budget.left_s, own, self.repetitions, can_fork=can_fork)
+        """Return the most seconds that a trial may take for its setting to be confirmed in the time that is left.
+
+        A baseline that does not fit is only measured beside it if there is time.
+        """
+        own, budget = (self.facts.baseline,), self.budget
+        beside, can_fork = own if self.baseline_fits else (), bool(self.forked(own))
+        return budget.costs.confirmable_trial_s(budget.left_s, beside, self.repetitions, can_fork=can_fork)
 
     def _can_confirm(self, record: StudyRecord, candidate: Configuration) -> bool:
         return self.budget.holds(self.confirming_s(record, (candidate,)))

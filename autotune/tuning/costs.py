@@ -123,16 +123,16 @@ class Costs:
         return self.repetition_s(entrants) + (repetitions - 1) * self.repetition_s(entrants, forked=forked)
 
     def confirmable_trial_s(
-        self, left_s: float, baseline: Configuration, repetitions: int, *, can_fork: bool = False
+        self, left_s: float, beside: Sequence[Configuration], repetitions: int, *, can_fork: bool = False
     ) -> float:
-        """Return the most seconds that a trial may take for its setting to be confirmed within ``left_s``.
+        """Return the most seconds that a trial may take for its repetitions to fit in ``left_s`` too.
 
-        ``left_s`` begins with the start of the trial's run. The confirmation has so many repetitions of the setting and
-        of the baseline, forked in all but the first if they ``can_fork``. Its proof, which few need, is left out.
+        ``left_s`` begins with the start of the trial's run. The setting has so many repetitions, and those ``beside``
+        it; all but the first are forked if they ``can_fork``. An equivalence check is left out.
         """
         saved_s = self._saved_by_forking_s if can_fork else 0.0
         starts_s = self.start_s + repetitions * self._fresh_start_s - (repetitions - 1) * saved_s
-        beside_s = self.confirmation_s((baseline,), repetitions, forked=(baseline,) if can_fork else ())
+        beside_s = self.confirmation_s(beside, repetitions, forked=beside if can_fork else ())
         return max(0.0, left_s - starts_s - beside_s) / (1 + repetitions)
 
     def proof_s(self, winner: Configuration) -> float:

@@ -157,11 +157,10 @@ class Trials:
                     confirmation_s = self._confirmation_s()
                     left_s = budget.for_search_s(confirmation_s)
                     within_s, confirmable_s = max(0.0, left_s - costs.start_s), self._context.confirmable_trial_s()
-                    if budget.can_confirm(confirmation_s):
-                        within_s = min(within_s, confirmable_s)
                     asked = self._search.ask(
                         within_s=within_s,
                         confirmable_s=confirmable_s,
+                        only_confirmable=budget.can_confirm(confirmation_s),
                         start=costs.start_s / costs.trial_s if costs.start_s and costs.trial_s else None,
                         compiling_s=max(map(costs.compiling_s, self._compilers), default=0.0),
                         tracing_s=costs.tracing_s(self._context.study.spec.engine),

@@ -82,7 +82,7 @@ def decide(
             answer = _Answer("undecided", None, sentences.only_the_baseline(own, failed, cut_short), remark, busy)
         elif own is not None:
             scope = sentences.scope_of(tried, facts, num_configurations, cut_short)
-            answer = _against_baseline(record, facts, own, tried, aim, scope, believed)
+            answer = _against_baseline(record, facts, own, tried, aim, scope, believed, is_alone=len(seen) == 1)
         elif baseline_trial(tried, facts) is None:
             answer = _Answer("undecided", None, sentences.BASELINE_NOT_MEASURED)
         else:
@@ -105,7 +105,7 @@ def decide(
     if winner is not None:
         remarks.append(_better_trial(record, facts, answer, aim, believed))
     fits = winner is not None and kind != "baseline_does_not_fit"
-    remarks.append(sentences.batch_size_left_alone(facts))
+    remarks.append(sentences.batch_size_left_alone(whole, facts))
     if facts.clusters and not plans_may_help(whole, facts, baseline_fits=fits):
         remarks.append(sentences.PLANS_NOT_SEARCHED)
     remarks.append(idle_memory_offer(record, aim))
@@ -196,7 +196,15 @@ def _without_baseline(
 
 
 def _against_baseline(
-    record: StudyRecord, facts: Facts, own: Trial, tried: Sequence[Trial], aim: Aim, scope: str, believed: Believed
+    record: StudyRecord,
+    facts: Facts,
+    own: Trial,
+    tried: Sequence[Trial],
+    aim: Aim,
+    scope: str,
+    believed: Believed,
+    *,
+    is_alone: bool,
 ) -> _Answer:
     if not own.measured or own.samples_per_s <= 0:
         return _Answer("undecided", None, sentences.NOT_COUNTED)
@@ -230,7 +238,7 @@ def _against_baseline(
         return _Answer(kind, baseline, sentences.no_win(compared, aim, scope))
     needs_no_plans = not plans_may_help(record, facts, baseline_fits=True)
     stays = batch_size_stays(record, facts) and not record.spec.choices and (needs_no_plans or not facts.clusters)
-    if stays and facts.knows_plans and not scope and len(tried) == 1:
+    if stays and facts.knows_plans and not scope and is_alone:
         return _Answer(kind, baseline, sentences.nothing_to_try(own))
     knows_plans = facts.knows_plans or needs_no_plans
     return _Answer(kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=knows_plans))

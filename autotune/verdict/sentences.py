@@ -283,14 +283,13 @@ PLANS_NOT_SEARCHED = Remark(
 )
 
 
-def batch_size_left_alone(facts: Facts) -> Remark | None:
-    """Say why no batch size can be tried, and how that is changed."""
-    control = facts.batch_control
-    if control.how != "none":
+def batch_size_left_alone(record: StudyRecord, facts: Facts) -> Remark | None:
+    """Say why no other batch size can be tried, and how that is changed; None where one size was asked for."""
+    control, own = facts.batch_control, facts.baseline.batch_size
+    if control.how != "none" or record.spec.batch_sizes == (own, own):
         return None
-    return Remark(
-        "batch_size_stays", f"The batch size stays: {control.reason}. {control.advice_to_pass(facts.batch_size)}"
-    )
+    advice = control.advice_to_pass(facts.batch_size) if facts.target == "script" else ""
+    return Remark("batch_size_stays", f"The batch size stays: {control.reason}. {advice}".rstrip())
 
 
 def not_equivalent(proof: Proof, clusters: Sequence[ClusterFacts]) -> Remark:
@@ -362,11 +361,10 @@ def nothing_fits(record: StudyRecord, aim: Aim) -> Remark:
 
 def _leaves_sizes_out(record: StudyRecord) -> bool:
     """Return whether there are batch sizes below those that are searched."""
-    spec, facts = record.spec, record.facts
-    if facts is None or not facts.batch_control.can_set:
-        return False
-    # By itself a search goes down to 1 where the script does not fit, and less far for a target.
-    return spec.objective.target_memory_bytes is not None if spec.batch_sizes is None else spec.batch_sizes[0] > 1
+    sizes, facts = record.spec.batch_sizes, record.facts
+    can_vary = facts is not None and facts.batch_control.can_set and facts.batch_size is not None
+    # By itself a search goes down to 1 where the script does not fit.
+    return can_vary and sizes is not None and sizes[0] > 1
 
 
 def does_not_fit(own: Trial | None, aim: Aim, beside: Comparison | None) -> Remark:

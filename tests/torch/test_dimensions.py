@@ -197,7 +197,7 @@ def test_sizes_of_the_storage_alone_are_those_of_the_view_that_are_equal() -> No
     """Guards the prediction for models of speech with padding, whose attention takes a view of a mask."""
 
     def inputs() -> list[torch.Tensor]:
-        x = torch.randn(BATCH, LENGTH, LENGTH)
+        x = torch.randn(BATCH, LENGTH, LENGTH + 3)
         torch._dynamo.maybe_mark_dynamic(x, 1)
         torch._dynamo.maybe_mark_dynamic(x, 2)
         return [x]
@@ -208,7 +208,9 @@ def test_sizes_of_the_storage_alone_are_those_of_the_view_that_are_equal() -> No
     graph = model.engine.slots()[-1]
     assert graph.symbols_of_storage_alone, "the test shows nothing"
     dimensions = Dimensions(model.engine.graphs, {(BATCH, 0): "batch"})
-    assert {dimensions.values[str(name)] for name in dimensions.of(graph).values()} <= {LENGTH, BATCH}
+    names = dimensions.of(graph)
+    assert all(names[symbol].is_Symbol for symbol in graph.symbols_of_storage_alone), "they are sizes of the view"
+    assert {dimensions.values[str(name)] for name in names.values()} <= {LENGTH, LENGTH + 3, BATCH}
     model.engine.observer = calibrator = Calibrator(dimensions)
     model.step()
     assert not calibrator.reason

@@ -693,7 +693,10 @@ def test_temporary_files_of_libraries_are_no_files_of_the_script(
     assert Changes(removed=[str(tmp_path / "tmp" / name)]).sentences(tmp_path / "tmp" / name.partition("/")[0])
 
 
-@pytest.mark.parametrize("name", ["my-training", "run", "checkpoint.pt", "tmp/a"])
+CHOSEN = ["my-training", "run_20261128", "ckpt_step_100", "tmp_model_1", "checkpoint.pt", "tmp/a"]
+
+
+@pytest.mark.parametrize("name", CHOSEN)
 def test_names_that_a_script_has_chosen_are_told_in_the_temporary_folder_too(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

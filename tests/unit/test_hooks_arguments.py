@@ -6,7 +6,7 @@ import argparse
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,8 +19,8 @@ click: Any = importlib.import_module("click") if importlib.util.find_spec("click
 
 
 @pytest.fixture(autouse=True)
-def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
-    """Have every parser that is installed watched, and give what is seen."""
+def watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have every parser that is installed watched."""
     monkeypatch.setattr(arguments, "seen", {})
     monkeypatch.setattr(argparse.ArgumentParser, "parse_known_args", argparse.ArgumentParser.parse_known_args)
     for module, watch in arguments.PARSERS.items():
@@ -29,10 +29,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, int]]:
                 command = importlib.import_module(module).Command
                 monkeypatch.setattr(command, "make_context", command.make_context)
             watch()
-    return arguments.seen
 
 
-def test_options_of_argparse(watched: dict[str, int]) -> None:
+def test_options_of_argparse() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("-b", "--bs", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1)
@@ -65,6 +64,11 @@ def test_options_of_click() -> None:
 
     assert train.main(["16"], standalone_mode=False) is None
     assert arguments.seen == {"--bs": 8}
+
+
+def test_a_module_of_the_scripts_own_is_not_click(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "click.core", ModuleType("click.core"))
+    arguments.PARSERS["click.core"]()
 
 
 def test_options_of_the_command_line_whoever_reads_it() -> None:

@@ -37,6 +37,9 @@ def test_a_long_formula_is_a_line_in_the_batch_size_at_the_other_sizes():
     assert readable_formula(f"batch*({LONG})", sizes) == f"batch*({LONG})"[:59] + "…", "no line"
     assert readable_formula(LONG, {"batch": 4}) == LONG[:59] + "…", "a size that nobody knows"
     assert readable_formula("8*batch*length", sizes) == "8*batch*length"
+    without_batch = LONG.replace("4*batch*", "4*")
+    assert readable_formula(without_batch, sizes) == f"{4 * 256 * 150 + 300 - 259 * 199 - 265} (at sizes as seen)"
+    assert readable_formula(LONG, sizes, {"length"}) == LONG[:59] + "…", "a size that follows the batch size"
 
 
 def test_only_the_sizes_of_formulas_that_are_shown_are_told():

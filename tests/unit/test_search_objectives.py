@@ -210,7 +210,7 @@ def test_where_nothing_gets_below_the_target_the_least_seen_is_told_with_its_cos
     assert answer.reason.text == (
         "Nothing tried trains within your target of 600 MiB; the lowest peak was 640 MiB, of recomputing all 12 gelu "
         "operators at batch 12, at 339.0 samples/s. "
-        "Allow more with --target-memory, or smaller batches with --batch-sizes."
+        "Allow more with --target-memory."
     )
 
 

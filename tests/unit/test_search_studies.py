@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import statistics
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,6 +17,7 @@ from autotune.records.engines import ENGINES
 from autotune.records.outcome import Fallback, OutOfMemory, ScriptError
 from autotune.records.study import Objective, Repeat, Trial
 from autotune.search import optuna_trials
+from autotune.search.knowledge import Knowledge
 from autotune.search.search import Asked, Search
 from autotune.search.space import build_space
 from autotune.verdict.aim import Aim
@@ -611,6 +613,28 @@ def test_what_can_be_confirmed_in_the_time_left_goes_first():
     assert max(one.configuration.batch_size for one in first) < min(one.configuration.batch_size for one in unhurried)
     rest = Replay(Landscape()).search.ask(confirmable_s=1e-6)
     assert [one.configuration for one in rest] == [one.configuration for one in unhurried]
+
+
+def test_given_plans_go_first_though_there_is_no_time_to_confirm_them():
+    replay = Replay(Landscape(), dataclasses.replace(SPEC, plans_first=("gelu+:1:-1",)))
+    asked = replay.search.ask(confirmable_s=1e-6, only_confirmable=True)
+    assert [[str(plan) for plan in one.configuration.plans] for one in asked] == [["gelu+:1:-1"]]
+
+
+@pytest.mark.parametrize("sampler", ["model", "random"])
+def test_a_search_for_which_others_take_too_long_is_not_said_to_be_complete(sampler):
+    search = Replay(Landscape(), dataclasses.replace(SPEC, sampler=sampler)).search
+    assert search.ask(confirmable_s=1e-6, only_confirmable=True) == ()
+    assert search.end.is_for_time
+
+
+def test_a_sampler_that_knows_no_costs_says_that_what_may_win_takes_too_long(monkeypatch):
+    may_win = Knowledge.worthwhile.fget
+    hurried = property(lambda one: may_win(one) & (one._longest_s == math.inf))
+    monkeypatch.setattr(Knowledge, "worthwhile", hurried)
+    search = Replay(Landscape(), dataclasses.replace(SPEC, sampler="random", trial_timeout_s=math.inf)).search
+    assert search.ask(within_s=1e6) == ()
+    assert search.end.is_for_time
 
 
 def test_what_cannot_be_confirmed_is_tried_with_the_shortest_first():

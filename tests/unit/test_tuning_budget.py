@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 
 import pytest
@@ -20,7 +21,7 @@ from autotune.tuning.budget import Budget, Interruption, RunCancel
 from autotune.tuning.context import Context
 from autotune.tuning.costs import Costs
 from autotune.verdict.search_end import out_of_time
-from tests.fakes.landscape import MIB, measured
+from tests.fakes.landscape import MIB, Landscape, measured
 from tests.fakes.session import Session, states
 
 BASELINE = Configuration(batch_size=16)
@@ -112,7 +113,7 @@ def test_a_trial_may_take_as_long_as_leaves_time_to_confirm_its_setting(clock, c
     costs = Costs()
     costs.note_trial(BASELINE, TRIAL, 10.0, is_fresh=True)
     costs.note_trial(Configuration(batch_size=8), TRIAL, 7.0)  # forked: 3 s
-    trial_s = costs.confirmable_trial_s(200.0, BASELINE, 3, can_fork=can_fork)
+    trial_s = costs.confirmable_trial_s(200.0, (BASELINE,), 3, can_fork=can_fork)
     steps_s = (trial_s / 9,) * 9
     other = Configuration(batch_size=64)
     costs.note_trial(other, Measured(dataclasses.replace(TRIAL.measurement, warmup_s=0.0, step_times_s=steps_s)))
@@ -120,7 +121,7 @@ def test_a_trial_may_take_as_long_as_leaves_time_to_confirm_its_setting(clock, c
     entrants = (BASELINE, other)
     confirmed_s = costs.confirmation_s(entrants, 3, forked=entrants if can_fork else ())
     assert 3.0 + trial_s + confirmed_s == pytest.approx(200.0)
-    assert costs.confirmable_trial_s(20.0, BASELINE, 3) == 0.0
+    assert costs.confirmable_trial_s(20.0, (BASELINE,), 3) == 0.0
 
 
 def test_what_is_compiled_anew_is_compiled_in_its_trial_and_again_in_its_proof(clock):
@@ -468,6 +469,22 @@ def test_beside_a_gain_nothing_is_tried_that_there_is_no_time_to_confirm(tmp_pat
     assert record.verdict.kind_of_answer == "winner"
     assert "longer than the time that is left" in record.verdict.stop_reason
     assert tried[-1].run_directory == gains[0].run_directory
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_repetitions_of_a_baseline_that_does_not_fit_may_be_left_out(tmp_path, monkeypatch, fits):
+    beside = set()
+
+    def confirmable_s(self, left_s, entrants, repetitions, **_):
+        beside.add(entrants)
+        return math.inf
+
+    monkeypatch.setattr(Costs, "confirmable_trial_s", confirmable_s)
+    landscape = Landscape()
+    limit = landscape.peak_bytes(landscape.baseline) + (MIB if fits else -MIB)
+    session = Session(tmp_path, changes={"memory_limit_bytes": limit})
+    session.tune()
+    assert beside == {(session.facts.baseline,) if fits else ()}
 
 
 def test_the_search_is_told_what_tracing_takes_and_fits_its_model_once_for_each_state(tmp_path, monkeypatch):

@@ -21,6 +21,7 @@ from autotune.verdict.finalists import doubtful, finalists
 from autotune.verdict.idle_memory import idle_memory
 from autotune.verdict.repetitions import compare, is_beaten, next_repetition
 from autotune.verdict.search_end import Believed
+from autotune.verdict.sentences import batch_size_left_alone
 from tests.benchmarks.repetitions import cells, simulate
 from tests.fakes.landscape import MIB, Landscape, measured
 
@@ -432,6 +433,17 @@ def test_the_answer_says_how_to_pass_a_batch_size_that_cannot_be_set():
         "`--batch_size={batch_size:16}`."
     )
     assert "batch_size_stays" not in [one.code for one in verdict(TRIED).remarks]
+    asked = StudySpec("train.py", batch_sizes=(16, 16))
+    answer = decide(StudyRecord("s", asked, 0.0, "0", facts, TRIED[:1]), LIMIT, STOP)
+    assert "batch_size_stays" not in [one.code for one in answer.remarks]
+
+
+def test_a_model_is_not_told_to_pass_options():
+    reason = "the model's batch dimension is fixed: export it with a dynamic one"
+    own, control = Configuration("onnxruntime", batch_size=16), BatchControl("none", reason=reason)
+    facts = dataclasses.replace(FACTS, baseline=own, batch_control=control)
+    remark = batch_size_left_alone(StudyRecord("s", StudySpec("m.onnx"), 0.0, "0", facts), facts)
+    assert remark.text == f"The batch size stays: {reason}."
 
 
 def test_smaller_batches_are_advised_only_where_the_search_left_some_out():
@@ -442,6 +454,7 @@ def test_smaller_batches_are_advised_only_where_the_search_left_some_out():
         ((1, 64), FACTS, False),
         ((8, 64), FACTS, True),
         ((8, 64), fixed, False),
+        ((8, 64), dataclasses.replace(FACTS, batch_size=None), False),
     ):
         record = StudyRecord("s", StudySpec("train.py", batch_sizes=sizes), 0.0, "0", facts, tried)
         assert ("--batch-sizes" in decide(record, LIMIT, STOP).reason.text) == advised

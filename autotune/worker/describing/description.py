@@ -225,7 +225,7 @@ class Description(ABC):
         if observed and control.arrivals is None:
             arrived = self.baseline.arrived
             numbers = {observed, *(one.shape[0] for one in arrived if one.shape)}
-            named = arguments.on_command_line(sys.argv[1:]) | arguments.seen
+            named = arguments.seen or arguments.on_command_line(sys.argv[1:])
             options = {name: value for name, value in named.items() if value in numbers}
             control = replace(control, arrivals=Arrivals(observed, arrived) if arrived else None, options=options)
         return observed, control

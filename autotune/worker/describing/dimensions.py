@@ -22,7 +22,7 @@ class Dimensions:
 
     Symbols of several graphs may have one name. A size that no tensor of the script has may follow from others: after a
     graph break the labels of a language model have ``batch*(seq_len - 1)`` rows. What is neither keeps torch's name. So
-    does a number that no tensor's size depends on.
+    does a number that no tensor's size depends on. Sizes of a storage alone are constants if they follow from nothing.
     ``known`` are names by what the script's own tensors had: (size, which dimension).
 
     Attributes:
@@ -70,9 +70,11 @@ class Dimensions:
                     following = _following(value, of_script, may_grow=not has_batch) if follows else None
                     names[symbol] = self._dimension(str(symbol), value) if following is None else following
         # No argument tells these sizes: they belong to a tensor that an input is a view of, as an expanded mask is.
-        named = {self.values[str(name)]: name for name in names.values() if name.is_Symbol}
+        known = set(names.values())
         for symbol, value in of_storage.items():
-            names[symbol] = named.get(value, sympy.Integer(value))
+            equal = [one for one in known if size_of(one, self.values) == value]
+            following = equal[0] if len(equal) == 1 else _following(value, of_script, may_grow=True)
+            names[symbol] = sympy.Integer(value) if following is None else following
 
     def _dimension(self, name: str, value: int) -> sympy.Symbol:
         while self.values.get(name, value) != value:

@@ -32,7 +32,9 @@ def watch_click(module: str) -> None:
     def options(command: Any, context: Any) -> Iterable[tuple[Sequence[str], Any]]:
         return ((one.opts, context.params.get(one.name)) for one in command.params)
 
-    _watch(sys.modules[module].Command, "make_context", options)
+    command_class: Any = getattr(sys.modules[module], "Command", None)
+    if hasattr(command_class, "make_context"):  # a script may have a module of that name
+        _watch(command_class, "make_context", options)
 
 
 # Typer has a copy of click inside.
