@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from ..records.measurement import CONTENDED_SHARE, Measurement, median_interval, nearly_whole
 from ..records.measuring import GpuMeasuring, Measuring
 from .host import ResidentMemory
+from .waiting import WaitingTime
 
 
 class WallClock:
@@ -27,42 +26,6 @@ class WallClock:
     def step_times_s(self) -> list[float]:
         """Return the seconds between the marks, of the steps that are over: a device may be at work on the latest."""
         return [end - begin for begin, end in zip(self._marks, self._marks[1:], strict=False)]
-
-
-class WaitingTime:
-    """The time that this process's threads, ready to run, waited for a processor (``/proc/<pid>/schedstat``).
-
-    Other processes on the machine make a measurement worthless long before its spread shows it: threads wait at a
-    barrier, or a device waits for the thread that launches its next kernel. ``launching`` is how the names of threads
-    begin that launch a device's work in turns with the thread that makes this: only these count, together as one.
-    """
-
-    def __init__(self, *, launching: str | None = None, tasks: Path = Path("/proc/self/task")) -> None:
-        self._launching = launching
-        self._tasks = tasks
-        self._here = str(threading.get_native_id())
-        self._began_s = time.perf_counter()
-        self._waited = self._read()
-
-    def shares(self) -> tuple[float, ...]:
-        """Return the share of the time since the start that each thread waited; empty where that is not known."""
-        elapsed_ns = (time.perf_counter() - self._began_s) * 1e9
-        if elapsed_ns <= 0:
-            return ()
-        shares = [(ns - self._waited.get(thread, 0)) / elapsed_ns for thread, ns in self._read().items()]
-        return tuple(shares) if self._launching is None or not shares else (sum(shares),)
-
-    def _read(self) -> dict[str, int]:
-        waited = {}
-        for path in self._tasks.glob("*/schedstat"):
-            try:
-                thread = path.parent
-                is_own = self._launching is None or thread.name == self._here
-                if is_own or (thread / "comm").read_text().startswith(self._launching or ""):
-                    waited[thread.name] = int(path.read_text().split()[1])
-            except (OSError, IndexError, ValueError):
-                continue  # the thread ended meanwhile, or the kernel keeps no such figures
-        return waited
 
 
 # Processes that train together must stop at the same step, so their trials take a fixed number of steps.

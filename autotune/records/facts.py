@@ -97,6 +97,8 @@ class OutsideFacts:
 
 # Names of options for a batch size: `--batch-size`, `--train_batch_size`, `--bs`, `--train_bsz`.
 _BATCH_NAME = re.compile(r"batch|(?:^|[-_])m?bsz?(?:[-_]|$)", re.IGNORECASE)
+# And of that for evaluation: `--per_device_eval_batch_size`.
+_EVALUATION_NAME = re.compile(r"(?:^|[-_])(?:eval|val|valid|validation|test|infer|sample)(?:[-_]|$)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ class BatchControl:
         if self.how in ("arguments", "function"):
             return ""
         named = [name for name, value in self.options.items() if value == number and _BATCH_NAME.search(name)]
+        named = [name for name in named if not _EVALUATION_NAME.search(name)]
         if len(named) == 1:
             return f"Pass the batch size as an option instead, behind `--`: `{named[0]}={{batch_size:{number}}}`."
         option = f"`--batch-size={{batch_size:{number or 32}}}`"

@@ -37,8 +37,9 @@ def test_a_search_with_nothing_to_gain_says_so(tmp_path: Path) -> None:
 
     document = document_of(run)
     assert document["verdict"]["answer"] == "baseline_best"
-    assert "Your baseline is already the best" in document["verdict"]["reason"]["text"]
-    assert "nothing that can be changed is expected to be better" in " ".join(run.errors.split())
+    assert "at its batch size nothing else is worth trying" in document["verdict"]["reason"]["text"]
+    assert "batch_size_stays" in [one["code"] for one in document["verdict"]["remarks"]]
+    assert "There is nothing to search" in " ".join(run.errors.split())
 
 
 @pytest.mark.slow

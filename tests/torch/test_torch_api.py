@@ -565,7 +565,7 @@ def test_checkpoints_are_written_by_a_class_whose_construction_can_be_wrapped() 
 def test_threads_of_a_devices_backward_are_named_as_ever() -> None:
     library = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
     with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as code:
-        assert code.find(b"pt_autograd_") >= 0, "metering.trial_meter.WaitingTime counts them by this name"
+        assert code.find(b"pt_autograd_") >= 0, "metering.waiting.WaitingTime counts them by this name"
 
 
 def test_checkpoints_are_made_of_what_an_audit_watches() -> None:

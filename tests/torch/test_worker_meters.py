@@ -11,7 +11,8 @@ import torch
 
 from autotune.metering import trial_meter
 from autotune.metering.host import driver_version
-from autotune.metering.trial_meter import WaitingTime, Window
+from autotune.metering.trial_meter import Window
+from autotune.metering.waiting import WaitingTime
 from autotune.records.measurement import Measurement
 from autotune.records.measuring import Measuring
 from autotune.worker.device import cuda_device, device_uuid, limit_memory, outside_bytes

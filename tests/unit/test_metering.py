@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,7 +14,8 @@ from typing import Any
 import pytest
 
 from autotune.metering import trial_meter
-from autotune.metering.trial_meter import TrialMeter, WaitingTime, Window
+from autotune.metering.trial_meter import TrialMeter, Window
+from autotune.metering.waiting import WaitingTime, others_s
 from autotune.records.measuring import Measuring
 
 RULES = Measuring(
@@ -274,7 +276,7 @@ def test_each_thread_that_waits_for_a_processor_counts_where_the_processor_does_
     clock: Clock, tmp_path: Path
 ) -> None:
     threads = Threads(tmp_path)
-    waiting = WaitingTime(tasks=tmp_path)
+    waiting = WaitingTime(tasks=tmp_path, others_s=lambda: None)
     clock.now_s += 10.0
     threads.waited_s(here=4.0, pt_autograd_0=5.0, pin_memory=12.0)
 
@@ -285,18 +287,61 @@ def test_threads_that_launch_a_devices_work_in_turns_count_as_one_and_no_others_
     clock: Clock, tmp_path: Path
 ) -> None:
     threads = Threads(tmp_path)
-    waiting = WaitingTime(launching="pt_autograd_", tasks=tmp_path)
+    waiting = WaitingTime(launching="pt_autograd_", tasks=tmp_path, others_s=lambda: None)
     clock.now_s += 10.0
     threads.waited_s(here=4.0, pt_autograd_0=5.0, pin_memory=12.0)
 
     assert waiting.shares() == pytest.approx((0.3,))
 
 
+@pytest.mark.parametrize(
+    ("others_ran_s", "shares"), [(0.0, [0.0] * 3), (3.0, [0.1, 0.2, 0.3]), (20.0, [0.1, 0.2, 0.9])]
+)
+def test_no_thread_waited_for_other_programs_longer_than_they_ran(
+    clock: Clock, tmp_path: Path, others_ran_s: float, shares: list[float]
+) -> None:
+    """Guards a script whose own loader workers take the processors: no other program has to be ended."""
+    threads, ran_s = Threads(tmp_path), iter([100.0, 100.0 + others_ran_s])
+    waiting = WaitingTime(tasks=tmp_path, others_s=lambda: next(ran_s))
+    clock.now_s += 10.0
+    threads.waited_s(here=4.0, pt_autograd_0=5.0, pin_memory=12.0)
+
+    assert sorted(waiting.shares()) == pytest.approx(shares)
+
+
+def test_others_are_whatever_ran_but_the_process_and_its_children(tmp_path: Path) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+
+    def process(pid: str, *times_s: int, children: str = "") -> None:
+        (tmp_path / pid / "task/1").mkdir(parents=True)
+        (tmp_path / pid / "task/1/children").write_text(children)
+        times = " ".join(str(ticks * seconds) for seconds in times_s)
+        (tmp_path / pid / "stat").write_text(f"1 (a) b) S 1 1 1 0 -1 4194560 1 1 1 1 {times} 20 0 1 0 5 6 7\n")
+
+    counts = " ".join(str(ticks * seconds) for seconds in (100, 20, 30, 7000, 900, 4, 5, 6, 0, 0))
+    (tmp_path / "stat").write_text(f"cpu  {counts}\ncpu0 {counts}\nintr 1 2 3\n")
+    process("self", 10, 5, 2, 1, children="71 72 ")
+    process("71", 20, 1, 0, 0, children="73 ")
+    process("73", 3, 0, 0, 0)  # and 72 has ended meanwhile
+    assert others_s(tmp_path) == (100 + 20 + 30 + 4 + 5 + 6) - (18 + 21 + 3)
+    (tmp_path / "stat").unlink()
+    assert others_s(tmp_path) is None
+
+
+def test_here_the_kernel_tells_what_others_ran() -> None:
+    before = others_s()
+    sum(range(3 * 10**6))
+    after = others_s()
+    assert before is not None
+    assert after is not None
+    assert after >= before - 0.05, "ticks are coarse"
+
+
 @pytest.mark.parametrize("launching", [None, "pt_autograd_"])
 def test_a_kernel_that_keeps_no_figures_of_waiting_shows_none(
     clock: Clock, tmp_path: Path, launching: str | None
 ) -> None:
-    waiting = WaitingTime(launching=launching, tasks=tmp_path)
+    waiting = WaitingTime(launching=launching, tasks=tmp_path, others_s=lambda: None)
     clock.now_s += 10.0
 
     assert waiting.shares() == ()

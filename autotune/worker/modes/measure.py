@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from ...metering.trial_meter import TrialMeter, WaitingTime, WallClock, Window
+from ...metering.trial_meter import TrialMeter, WallClock, Window
+from ...metering.waiting import WaitingTime
 from ...records.matrix import MemoryPhase
 from ...records.measurement import Schedule
 from ...records.measuring import Measuring
