@@ -107,8 +107,9 @@ def print_facts(console: Console, described: DescribedScript) -> None:
         print_table(console, plans, most=_MOST_PLANS)
         formulas = [row[FORMULA_COLUMN] for row in plans.rows[:_MOST_PLANS]]
         sizes = dimensions_sentence(described, formulas)
-        caption = [f"with {sizes}"] if sizes else []
-        console.print(Text("; ".join([*caption, "savings of several plans cannot be summed"]), style="dim"))
+        if described.plans:
+            caption = [f"with {sizes}"] if sizes else []
+            console.print(Text("; ".join([*caption, "savings of several plans cannot be summed"]), style="dim"))
         if calibration := calibration_sentence(described):
             console.print(Text(calibration, style="dim"))
     elif not described.undescribed and described.target == "script":

@@ -16,7 +16,7 @@ from rich.console import Console
 from autotune.cli import gate, options, tables
 from autotune.cli.summary import how_to_go_on, how_to_launch, print_summary
 from autotune.errors import UsageError
-from autotune.records.facts import AccumulationControl, BatchControl
+from autotune.records.facts import AccumulationControl, BatchControl, OutsideFacts
 from autotune.records.inference import InferenceFacts, InferenceMoment, InferencePhase, OperatorTime
 from autotune.records.outcome import OutOfMemory, ScriptError
 from autotune.records.study import CompiledRun, Objective, Remark
@@ -36,6 +36,15 @@ def test_of_many_plans_the_first_are_printed_and_the_rest_counted():
     assert 0 < shown < 60
     assert f"\n… and {60 - shown} more\n" in written
     assert "\nsavings of several plans cannot be summed\n" in written, "no sizes are told with it"
+
+
+def test_where_no_plan_can_be_had_nothing_is_said_of_savings():
+    facts = replace(study_record().facts, clusters=(), outside=(OutsideFacts("LSTM", 1, 8),))
+    console = Console(file=io.StringIO(), width=200)
+    tables.print_facts(console, describe_facts(facts))
+    written = console.file.getvalue()
+    assert "LSTM" in written
+    assert "savings" not in written
 
 
 def test_a_model_has_all_of_its_phases_printed_and_the_slowest_operators():
