@@ -100,7 +100,7 @@ def test_a_study_that_may_not_compile_tells_in_one_run_what_that_would_bring(tmp
     compiled = document["compiled"]
     assert (compiled["choice"], compiled["outcome"]) == ("compile", "measured"), compiled
     assert compiled["setting"] == "batch 8, inductor, no plans"
-    assert "What compiling would bring: batch 8 without plans compiled by Inductor" in " ".join(run.errors.split())
+    assert "Gain from compiling: batch 8 without plans compiled by Inductor" in " ".join(run.errors.split())
     shown = run_autotune("show", "s", "--json", folder=tmp_path)
     assert json.loads(shown.output)["compiled"] == compiled
 
