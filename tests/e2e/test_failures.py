@@ -102,7 +102,7 @@ FAILURES = {
     "larger batches do not fit the script": Failure(
         try_a_larger_batch,
         r"Trial \d \(batch \d+, .*\): RuntimeError: The size of tensor a \(\d+\) must match .* tensor b \(8\)",
-        r"next: If the script trains by itself, .* --batch-sizes LOW:HIGH.* autotune show s --trial \d",
+        r"next: The error names 8, your own batch size, .*\{batch_size:8\}.* autotune show s --trial \d",
         status=0,
         shows=r"1 of \d trials failed: 1 script error\.",
     ),
