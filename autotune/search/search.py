@@ -146,7 +146,10 @@ class Search:
                 start = START if start is None else start
                 longest_s = (part * within_s for part in (() if only_confirmable else _PARTS_OF_TIME))
                 limits_s = (min(within_s, confirmable_s), *(one for one in longest_s if one > confirmable_s))
-                asked = self._interrupted() or self._given(within_s) or self._next_of(limits_s, start)
+                asked = self._interrupted()
+                if not asked:
+                    known = self._knowledge(within_s=within_s)
+                    asked = self._given(known) or self._next_of(known, within_s, limits_s, start)
                 # Nothing asked for and no reason to stop: another controller took it all first, which is known by now.
                 if asked or self.end is not None:
                     return asked
@@ -223,16 +226,16 @@ class Search:
         per_s = {} if self._aim.seeks_memory else dict(zip(keys, np.exp(rates).tolist(), strict=True))
         return Believed(per_s, dict(zip(keys, chances.tolist(), strict=True)))
 
-    def _given(self, within_s: float) -> tuple[Asked, ...]:
-        knowledge = self._knowledge(within_s=within_s)
+    def _given(self, knowledge: Knowledge) -> tuple[Asked, ...]:
         room, first = self._room(knowledge), plans_first(knowledge)
         self.most_left = min(room, int(knowledge.worthwhile.sum()) + len(first))
         return self._claim_all(first[: room if self.space.switches else 1], "given") if room > 0 else ()
 
-    def _next_of(self, limits_s: Iterable[float], start: float) -> tuple[Asked, ...]:
+    def _next_of(self, known: Knowledge, within_s: float, limits_s: Iterable[float], start: float) -> tuple[Asked, ...]:
         asked: tuple[Asked, ...] = ()
         for limit_s in limits_s:
-            asked = self._next(limit_s, start)
+            knowledge = known if limit_s == within_s else self._knowledge(within_s=limit_s)
+            asked = self._next(knowledge, limit_s, start)
             if asked or self.end is None or not self.end.is_for_time:
                 break
         return asked
@@ -240,8 +243,7 @@ class Search:
     def _room(self, knowledge: Knowledge) -> int:
         return self._spec.max_trials - sum(one.origin != "baseline" for one in knowledge.observations)
 
-    def _next(self, within_s: float, start: float) -> tuple[Asked, ...]:
-        knowledge = self._knowledge(within_s=within_s)
+    def _next(self, knowledge: Knowledge, within_s: float, start: float) -> tuple[Asked, ...]:
         room = self._room(knowledge)
         most = room if self.space.switches else 1
         self.end = self._why_over(knowledge, room, within_s)

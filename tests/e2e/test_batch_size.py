@@ -188,6 +188,10 @@ def test_what_cannot_be_set_is_said_and_only_plans_are_searched(
     assert bool(space.counts) == bool(facts.clusters)
 
 
+def test_an_option_of_the_command_line_is_seen_whoever_reads_it(discovered: Discover) -> None:
+    assert discovered("own_batches_globals.py", "--batch_size=8").facts.batch_control.options == {"--batch_size": 8}
+
+
 def test_what_cannot_be_set_is_said_on_the_screen(tmp_path: Path) -> None:
     shown = run_inside("discover", SCRIPTS / "ready_made_batches.py", folder=tmp_path)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Callable, Iterable, Iterator
 
 import pytest
 import sympy
@@ -65,18 +66,23 @@ class Shifted(nn.Module):
         return torch.log_softmax(x.exp(), -1).square().mean()
 
 
-def shifted(sizes: list[tuple[int, int]]) -> Planned:
-    """A model that is called with inputs of each of these sizes in turn."""
+def fed(make: Callable[[], nn.Module], sizes: Iterable[tuple[int, ...]], *, dynamic: tuple[int, ...]) -> Planned:
+    """Make a model that is called with inputs of these sizes in turn, of which some dimensions are symbols."""
     left = iter(sizes)
 
     def inputs() -> list[torch.Tensor]:
-        x = torch.randn(*next(left), 4)
-        torch._dynamo.maybe_mark_dynamic(x, 0)
-        torch._dynamo.maybe_mark_dynamic(x, 1)
+        x = torch.randn(*next(left))
+        for dimension in dynamic:
+            torch._dynamo.maybe_mark_dynamic(x, dimension)
         return [x]
 
-    model = Planned(Shifted, tuple)
+    model = Planned(make, tuple)
     model._begin = inputs  # type: ignore[method-assign]
+    return model
+
+
+def shifted(sizes: list[tuple[int, int]]) -> Planned:
+    model = fed(Shifted, [(*size, 4) for size in sizes], dynamic=(0, 1))
     model.step()
     return model
 
@@ -130,13 +136,7 @@ class Queue(nn.Module):
 
 
 def test_a_number_that_no_size_depends_on_is_no_multiple_of_the_batch() -> None:
-    def inputs() -> list[torch.Tensor]:
-        x = torch.randn(BATCH, 4)
-        torch._dynamo.maybe_mark_dynamic(x, 0)
-        return [x]
-
-    model = Planned(Queue, tuple)
-    model._begin = inputs  # type: ignore[method-assign]
+    model = fed(Queue, itertools.repeat((BATCH, 4)), dynamic=(0,))
     with torch._dynamo.config.patch(allow_unspec_int_on_nn_module=True):
         for _ in range(3):
             model.step()
@@ -166,13 +166,7 @@ class Widened(nn.Module):
 def test_the_storage_behind_a_view_is_measured_in_dimensions_too() -> None:
     """Guards the prediction for models of speech, whose first graph takes ``waves[:, None]``."""
 
-    def inputs() -> list[torch.Tensor]:
-        x = torch.randn(BATCH, LENGTH)
-        torch._dynamo.maybe_mark_dynamic(x, 0)
-        return [x]
-
-    model = Planned(Widened, tuple)
-    model._begin = inputs  # type: ignore[method-assign]
+    model = fed(Widened, itertools.repeat((BATCH, LENGTH)), dynamic=(0,))
     model.step()
     dimensions = Dimensions(model.engine.graphs, KNOWN)
     assert dimensions.values == {"batch": BATCH}
@@ -196,14 +190,7 @@ class Masked(Widened):
 def test_sizes_of_the_storage_alone_are_those_of_the_view_that_are_equal() -> None:
     """Guards the prediction for models of speech with padding, whose attention takes a view of a mask."""
 
-    def inputs() -> list[torch.Tensor]:
-        x = torch.randn(BATCH, LENGTH, LENGTH + 3)
-        torch._dynamo.maybe_mark_dynamic(x, 1)
-        torch._dynamo.maybe_mark_dynamic(x, 2)
-        return [x]
-
-    model = Planned(Masked, tuple)
-    model._begin = inputs  # type: ignore[method-assign]
+    model = fed(Masked, itertools.repeat((BATCH, LENGTH, LENGTH + 3)), dynamic=(1, 2))
     model.step()
     graph = model.engine.slots()[-1]
     assert graph.symbols_of_storage_alone, "the test shows nothing"
