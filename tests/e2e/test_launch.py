@@ -188,7 +188,7 @@ def test_a_batch_size_that_the_trainer_does_not_know_is_pointed_out(tmp_path: Pa
         pytest.param(
             Configuration("aot", (), batch_size=16),
             BatchControl("loaders", (5,)),
-            "batch size 16 was asked for, but the batches of the training steps hold 8 samples",
+            "batch size 16 was asked for, but the batches of the training steps have 8 samples",
             marks=pytest.mark.slow,
         ),
     ],

@@ -217,7 +217,7 @@ def test_a_plan_that_is_gone_and_a_batch_size_that_cannot_be_set_are_not_applied
 
     assert refused.status == 3
     assert f"{REFUSED}the script has no cluster gelu+:1; it has Block+:1" in refused.errors
-    assert "\n  also: batch size 16 was asked for, but the batches of the training steps hold 8" in refused.errors
+    assert "\n  also: batch size 16 was asked for, but the batches of the training steps have 8" in refused.errors
     assert len(refused.losses) <= 1
     assert stale.status == 0
     assert stale.errors.endswith(
