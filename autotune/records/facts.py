@@ -110,7 +110,8 @@ class BatchControl:
     and all that are made at one of ``sites``, as a loader made anew each epoch. ``inputs``: the batch size is that of
     the inputs that a model is fed. ``none``: it cannot be set, for the reason in ``reason``. ``arrivals`` are what
     batches of the script's own size bring to its models: a size that was set must bring more, or less. ``options`` are
-    those of the script's command line that had such a number as their value, with that.
+    those of the script's command line that had such a number as their value, with that; all whole numbers where the
+    script's own size is not known.
     """
 
     how: Literal["arguments", "function", "loaders", "inputs", "none"]
@@ -125,14 +126,25 @@ class BatchControl:
         """Return whether there is a way to set it."""
         return self.how != "none"
 
+    def option(self, number: int | None) -> str:
+        """Return the option for the batch size with its placeholder, ``--bs={batch_size:16}``; empty if none is clear.
+
+        Its value is the script's own ``number``. Any will do where samples could not be counted, or where a batch holds
+        one item, which may be a whole batch.
+        """
+        named = [
+            name
+            for name, value in self.options.items()
+            if number in (None, 1, value) and _BATCH_NAME.search(name) and not _EVALUATION_NAME.search(name)
+        ]
+        return f"{named[0]}={{batch_size:{self.options[named[0]]}}}" if len(named) == 1 else ""
+
     def advice_to_pass(self, number: int | None) -> str:
         """Say how to pass the script another batch size than its own ``number``; empty where that is done."""
         if self.how in ("arguments", "function"):
             return ""
-        named = [name for name, value in self.options.items() if value == number and _BATCH_NAME.search(name)]
-        named = [name for name in named if not _EVALUATION_NAME.search(name)]
-        if len(named) == 1:
-            return f"Pass the batch size as an option instead, behind `--`: `{named[0]}={{batch_size:{number}}}`."
+        if own := self.option(number):
+            return f"Pass the batch size as an option instead, behind `--`: `{own}`."
         option = f"`--batch-size={{batch_size:{number or 32}}}`"
         meant = "" if number else ", where 32 stands for the script's own number"
         ways = f"as {option}{meant}, or let the script ask `autotune.batch_size()`"

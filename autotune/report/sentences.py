@@ -197,5 +197,5 @@ def spent_sentence(report: Report) -> str:
     compiling = f", {format_duration(compile_s)} into compiling" if compile_s else ""
     return (
         f"The answer took {format_duration(spent.total_s)}, of which {format_duration(start_s)} went into the starts "
-        f"of {runs} runs ({fresh} of them fresh processes){compiling}."
+        f"of {runs} run{'s' * (runs != 1)} (fresh processes: {fresh}){compiling}."
     )

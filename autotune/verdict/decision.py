@@ -238,7 +238,7 @@ def _against_baseline(
         return _Answer(kind, baseline, sentences.no_win(compared, aim, scope))
     needs_no_plans = not plans_may_help(record, facts, baseline_fits=True)
     stays = batch_size_stays(record, facts) and not record.spec.choices and (needs_no_plans or not facts.clusters)
-    if stays and facts.knows_plans and not scope and is_alone:
-        return _Answer(kind, baseline, sentences.nothing_to_try(own))
     knows_plans = facts.knows_plans or needs_no_plans
+    if stays and knows_plans and not scope and is_alone:
+        return _Answer(kind, baseline, sentences.nothing_to_try(own))
     return _Answer(kind, baseline, sentences.nothing_better(own, tried, aim, scope, knows_plans=knows_plans))

@@ -145,6 +145,9 @@ def _advice_on_setting(error: BaseException, setting: Configuration | None, cont
     if kept and not setting.plans:
         return kept
     ways = ["keep to sizes that it can take with --batch-sizes LOW:HIGH"] if setting.batch_size else []
+    own = None if control is None or control.arrivals is None else control.arrivals.batch_size
+    if control is not None and control.how == "loaders" and (option := control.option(own)):
+        ways += [f"pass the batch size as `{option}` behind `--`"]
     ways += ["leave plans out with --engine eager"] if setting.plans else []
     ways += ["mend it for this setting"]
     usual = f"If the script trains by itself, it cannot take this setting: {', or '.join(ways)}."

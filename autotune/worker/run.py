@@ -177,7 +177,7 @@ def install_in_child(run_directory: str) -> None:
 
 
 def _choose_sizes(request: Request) -> None:
-    if request.mode == "discover":
+    if request.mode != "launch":
         for module, watch in arguments.PARSERS.items():
             when_imported(watch, module)
     batch_size.set_answer(request.batch_size)

@@ -6,6 +6,7 @@ import sys
 import types
 from argparse import Namespace
 
+import numpy
 import pytest
 import torch
 
@@ -237,3 +238,39 @@ def test_where_no_backward_is_seen_the_calls_tell_the_micro_batches() -> None:
     for _ in range(3):
         samples.training_call((torch.zeros(64, 4),), {})
     assert samples.close().micro_batches == 3.0
+
+
+class Graph:
+    """An object of the script's own, which keeps its tensors to itself."""
+
+
+@pytest.mark.parametrize(
+    ("known", "options", "number"),
+    [
+        pytest.param(None, {}, 0, id="nobody says how many"),
+        pytest.param(None, {"--batch_size": 3}, 3, id="an option says it"),
+        pytest.param(3, {}, 3, id="the user says it"),
+        pytest.param(None, {"--heads": 3}, 0, id="another option is as large"),
+        pytest.param(4, {"--batch_size": 4}, 0, id="there are fewer"),
+    ],
+)
+def test_a_list_of_objects_of_the_size_that_is_named_is_a_batch(
+    known: int | None, options: dict[str, int], number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.worker.hooks.samples.option_values", options)
+    samples = counter(known=known)
+    for _ in range(2):
+        assert samples.training_call(([Graph(), Graph(), Graph()],), {}) is None
+        samples.backward_done()
+    assert samples.close() == Window(samples=2 * number, calls=2, backwards=2, batch_size=number or None)
+
+
+@pytest.mark.parametrize(("options", "guessed"), [({}, True), ({"--batch_size": 64}, False)])
+def test_arrays_of_numpy_have_their_samples_in_their_first_dimension(
+    options: dict[str, int], *, guessed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.worker.hooks.samples.option_values", options)
+    samples = counter()
+    samples.training_call((numpy.zeros(64), numpy.zeros((64, 200))), {"mask": numpy.zeros(())})
+    samples.backward_done()
+    assert samples.close() == Window(samples=64, calls=1, backwards=1, batch_size=64, guessed=guessed)

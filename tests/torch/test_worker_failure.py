@@ -176,8 +176,18 @@ def test_an_error_that_names_the_scripts_own_batch_size_says_to_pass_it(
     control = BatchControl(how, arrivals=None if own is None else Arrivals(own, ()), options={"--bs": 16})
     setting = Configuration(batch_size=32)
     found = failure_of(RuntimeError(message), phase="forward", limit_bytes=None, setting=setting, control=control)
-    assert ("`--bs={batch_size:16}`" in found.advice) == is_kept
+    assert ("The error names 16, your own batch size" in found.advice) == is_kept
     assert ("--batch-sizes LOW:HIGH" in found.advice) == (not is_kept)
+
+
+@pytest.mark.parametrize(("how", "is_named"), [("loaders", True), ("arguments", False), ("function", False)])
+def test_a_script_that_fails_at_another_size_of_its_loader_may_be_passed_it_as_an_option(
+    how: Any, *, is_named: bool
+) -> None:
+    control = BatchControl(how, arrivals=Arrivals(1, ()), options={"--batch_size": 4})
+    setting = Configuration(batch_size=12)
+    found = failure_of(AssertionError(), phase="start", limit_bytes=None, setting=setting, control=control)
+    assert ("pass the batch size as `--batch_size={batch_size:4}` behind `--`, or mend it" in found.advice) == is_named
 
 
 def test_a_process_ends_with_what_is_raised_or_was_shown_last(monkeypatch: pytest.MonkeyPatch) -> None:

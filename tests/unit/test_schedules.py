@@ -120,6 +120,24 @@ def test_the_option_to_pass_is_the_only_one_that_can_be_meant(options, said):
     assert said in BatchControl("loaders", options=options).advice_to_pass(16)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"--batch_size": 128, "--hidden": 64}, "`--batch_size={batch_size:128}`."),
+        ({"--hidden": 64}, "as `--batch-size={batch_size:32}`, where 32 stands for the script's own number"),
+        ({"--batch": 16, "--micro-batch": 4}, "as `--batch-size={batch_size:32}`, where 32 stands for"),
+    ],
+)
+def test_where_no_samples_were_counted_the_only_option_for_a_batch_size_is_named(options, said):
+    assert said in BatchControl("none", options=options).advice_to_pass(None)
+
+
+def test_an_item_may_be_a_whole_batch_whose_size_an_option_says():
+    control = BatchControl("loaders", options={"--batch_size": 4})
+    assert control.option(1) == "--batch_size={batch_size:4}"
+    assert control.option(2) == ""
+
+
 @pytest.mark.parametrize("how", ["arguments", "function"])
 def test_whoever_passes_the_batch_size_already_is_not_told_to(how):
     control = BatchControl(how, options={"--bs": 16})

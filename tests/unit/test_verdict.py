@@ -11,7 +11,7 @@ from autotune.records.configuration import Configuration
 from autotune.records.environment import DeviceConditions
 from autotune.records.facts import BatchControl, EpochFacts
 from autotune.records.measurement import Peaks
-from autotune.records.outcome import Died, Measured, OutOfMemory, TimedOut
+from autotune.records.outcome import Died, Fallback, Measured, OutOfMemory, TimedOut
 from autotune.records.plan import Plan
 from autotune.records.study import Objective, Repeat, StudyRecord, StudySpec, Trial
 from autotune.verdict.aim import Aim
@@ -436,6 +436,15 @@ def test_the_answer_says_how_to_pass_a_batch_size_that_cannot_be_set():
     asked = StudySpec("train.py", batch_sizes=(16, 16))
     answer = decide(StudyRecord("s", asked, 0.0, "0", facts, TRIED[:1]), LIMIT, STOP)
     assert "batch_size_stays" not in [one.code for one in answer.remarks]
+
+
+@pytest.mark.parametrize("undescribed", [None, Fallback("no graph of the model was captured")])
+def test_a_script_with_nothing_to_try_is_not_called_the_best(undescribed):
+    control = BatchControl("none", reason="no DataLoader feeds training")
+    facts = dataclasses.replace(FACTS, batch_control=control, clusters=(), undescribed=undescribed)
+    found = decide(StudyRecord("s", StudySpec("train.py"), 0.0, "0", facts, TRIED[:1]), LIMIT, STOP)
+    assert found.reason is not None
+    assert found.reason.text == "Your baseline stays, at 340.0 samples/s: at its batch size nothing else is worth trying."
 
 
 def test_a_model_is_not_told_to_pass_options():

@@ -222,11 +222,13 @@ class Description(ABC):
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """Return the script's own batch size as observed, and how it can be set."""
         observed, control = self.baseline.batch_size, self._way_to_set_batch_size()
-        if observed and control.arrivals is None:
+        options = arguments.seen or arguments.on_command_line(sys.argv[1:])
+        if not observed and not control.can_set:
+            control = replace(control, options=dict(options))
+        elif observed and control.arrivals is None:
             arrived = self.baseline.arrived
             numbers = {observed, *(one.shape[0] for one in arrived if one.shape)}
-            named = arguments.seen or arguments.on_command_line(sys.argv[1:])
-            options = {name: value for name, value in named.items() if value in numbers}
+            options = {name: value for name, value in options.items() if value in numbers}
             control = replace(control, arrivals=Arrivals(observed, arrived) if arrived else None, options=options)
         return observed, control
 

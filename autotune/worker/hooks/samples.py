@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...metering.trial_meter import Window
+from .arguments import seen as option_values
 from .loaders import LoaderHooks
 
 
@@ -20,7 +21,8 @@ class SampleCounter:
     DataLoaders tell the number where they feed the call, unless the inputs have a dimension of the size that the user
     named, and none of the loader's: a data set may make whole batches. Otherwise the inputs tell the number, by the
     dimension of a known batch size or by dimension 0 as a guess; the same inputs twice in a step (LBFGS closures,
-    checkpointing) count once. Inputs that all come out of other calls (the steps of a solver, a head behind its model)
+    checkpointing) count once. NumPy's arrays tell it as tensors do. A list of other objects, such as graphs, has one
+    sample each if it has as many as the user or an option of the script says. Inputs that all come out of other calls (the steps of a solver, a head behind its model)
     are no samples of their own.
 
     Attributes:
@@ -43,7 +45,11 @@ class SampleCounter:
         """Count a root's training call; gives the index of the batch dimension of its inputs, None if unknown."""
         drawn = self._loaders.training_call()
         tensors = [tensor for tensor in tensors_of((arguments, keywords)) if tensor.dim()]
-        size, dimension, guessed = self._batch_of(tensors, drawn)
+        if tensors:
+            size, dimension, guessed = self._batch_of(tensors, drawn)
+        else:
+            size, guessed = self._number_without_tensors((*arguments, *keywords.values()))
+            dimension = None
         window = self._before_backward
         window.calls += 1
         drawn = self._samples_drawn(drawn, size, tensors)
@@ -53,7 +59,7 @@ class SampleCounter:
             self._loaders_feed = True
             window.samples += drawn
             window.batch_size = drawn
-        elif not self._loaders_feed and tensors and not self._derived(tensors) and not self._repeated(tensors):
+        elif not self._loaders_feed and size and not self._derived(tensors) and not self._repeated(tensors):
             window.samples += size
             window.batch_size = size
             window.guessed |= guessed
@@ -91,14 +97,20 @@ class SampleCounter:
 
     def _batch_of(self, tensors: list[torch.Tensor], drawn: int) -> tuple[int, int | None, bool]:
         """Return the batch size, its dimension, and whether that is a guess."""
-        if not tensors:
-            return 0, None, True
         outer = [_outer_sizes(tensor) for tensor in tensors]
         shared = set.intersection(*map(set, outer))
         for size in (drawn, self._known, *self._script_sizes.values()):
             if size and size in shared:
                 return size, outer[0].index(size), False
         return outer[0][0], 0, True
+
+    def _number_without_tensors(self, values: tuple[Any, ...]) -> tuple[int, bool]:
+        """Return the samples of a batch of the script's own objects or of NumPy's arrays, and whether that is a guess."""
+        sizes = {self._known, *self._script_sizes.values(), *(size for _, size in _batch_sizes(option_values))}
+        arrays = [shape[0] for one in values if isinstance(shape := getattr(one, "shape", None), tuple) and shape]
+        lists = [len(one) for one in values if isinstance(one, (list, tuple))]
+        named = [number for number in (*arrays, *lists) if number in sizes]
+        return (named[0], False) if named else (arrays[0] if arrays else 0, True)
 
     @functools.cached_property
     def _script_sizes(self) -> dict[str, int]:
@@ -109,10 +121,12 @@ class SampleCounter:
 
     def _derived(self, tensors: list[torch.Tensor]) -> bool:
         has_samples = bool(self._window.samples or self._before_backward.samples)
-        return has_samples and all(tensor.grad_fn is not None for tensor in tensors)
+        return has_samples and bool(tensors) and all(tensor.grad_fn is not None for tensor in tensors)
 
     def _repeated(self, tensors: list[torch.Tensor]) -> bool:
         head = tensors[:4]
+        if not head:
+            return False
         for known in self._seen:
             if len(known) == len(head) and all(
                 reference() is tensor and version == tensor._version
