@@ -6,7 +6,7 @@ import functools
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,9 @@ from .export.trackers import sending
 from .export.trackers.sending import Sent, tracked
 from .launch.port import Event, Launcher, RunResult
 from .launch.requests import audit_request, description_request, discovery_request, searched_by, trial_request
+from .records.allocations import Traced
 from .records.audit import Audit
+from .records.cards import Card, CardFit
 from .records.configuration import Configuration
 from .records.engines import ENGINES
 from .records.facts import Facts
@@ -37,6 +39,7 @@ from .search.fit import fits_of
 from .search.space import build_space
 from .store.study import Study
 from .tuning.budget import Budget, Interruption, RunCancel
+from .tuning.card_fit import trace_cards
 from .tuning.checks import (
     check_batch_sizes,
     check_choices,
@@ -315,6 +318,31 @@ def fit(
     assert isinstance(found.baseline, Measured), "judge raises without it"
     space = build_space(found.facts, spec, baseline_fits=_baseline_fits(found, limit_bytes))
     return found.facts, limit_bytes, fits_of(space, found.facts, found.baseline, limit_bytes)
+
+
+def fit_cards(
+    spec: StudySpec,
+    cards: Sequence[Card],
+    *,
+    launcher: Launcher,
+    watcher: Watcher,
+    interruption: Interruption,
+    runs: Path,
+) -> tuple[Traced, tuple[CardFit, ...]]:
+    """Follow the script's first steps by the sizes of its tensors; return the trace, and what fits each card.
+
+    Raises:
+        DiscoveryError: the script does not come to its second optimizer step so.
+        InterruptionError: it was cancelled before.
+    """
+
+    def run(request: Request, name: str) -> RunResult:
+        result = run_first(launcher, spec, request, runs / name, interruption.cancel, watcher)
+        if result.traced is None and interruption.finish.is_set():
+            raise InterruptionError("stopped before the script was followed", hint="the same command starts it anew")
+        return result
+
+    return trace_cards(spec, cards, run)
 
 
 def audit(

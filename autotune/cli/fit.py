@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
+from ..errors import UsageError
+from ..records.cards import Card
 from ..records.codec import to_json
 from ..records.engines import ENGINES
 from ..records.study import StudySpec
@@ -16,6 +20,7 @@ def fit(
     script: options.ScriptArgument,
     arguments: options.ArgumentsArgument = None,
     is_module: options.ModuleOption = False,
+    cards: options.CardsOption = None,
     memory_limit_bytes: options.MemoryLimitOption = None,
     batch_sizes: options.BatchSizesOption = None,
     own_batch_size: options.OwnBatchSizeOption = None,
@@ -30,7 +35,10 @@ def fit(
     leaves_files: options.LeaveFilesOption = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Run a script for a few steps, and predict which batch sizes fit, and with which plans."""
+    """Run a script for a few steps, and predict which batch sizes fit, and with which plans.
+
+    With --for nothing is computed: the script's first two steps are followed by the sizes of its tensors alone.
+    """
     from .. import pipeline
     from ..report.build import describe_facts
     from ..report.sentences import fit_sentence
@@ -42,6 +50,9 @@ def fit(
     from .tables import make_console, print_changes, print_table
 
     spec = spec_of(context.params)
+    if cards:
+        _fit_cards(spec, cards, as_json=json)
+        return
     launcher, runs = prepare_one_run("fit", spec)
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
         budget = Budget(spec.time_budget_s, interrupted)
@@ -60,6 +71,39 @@ def fit(
             print_table(console, fit_table(fits, target=target))
             run = f"None of it was run but the {target} as it is."
             console.print(f"\n{run} `autotune run` measures and proves the best.")
+    if interrupted.finish.is_set():
+        raise typer.Exit(130)
+
+
+def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None:
+    """Tell what fits cards that this machine need not have."""
+    from .. import pipeline
+    from ..report.cards import cards_sentences, cards_table
+    from .live.display import Display
+    from .local_launcher import interruption, prepare_one_run
+    from .tables import make_console, print_changes, print_table
+
+    if ENGINES[spec.engine].target != "script":
+        raise UsageError("--for is for scripts that train", hint="leave it out to run the model on this machine")
+    if spec.memory_limit_bytes is not None:
+        raise UsageError("--for has the memory of the cards", hint="leave --memory-limit out, or name a size: --for 48GiB")
+    launcher, runs = prepare_one_run("fit", spec)
+    make_console().print("Following the unmodified script's first steps by the sizes of its tensors", style="dim")
+    with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
+        traced, fits = pipeline.fit_cards(
+            spec, cards, launcher=launcher, watcher=display, interruption=interrupted, runs=runs
+        )
+    print_changes(make_console(), launcher.changes)
+    if as_json:
+        print_json({"batch_size": traced.batch_size, "asked": traced.asked, "notes": traced.notes, "fits": to_json(fits)})
+    else:
+        console = make_console(stderr=False)
+        first, *others = cards_sentences(traced, fits)
+        console.print(f"\n{first}\n", soft_wrap=True)
+        print_table(console, cards_table(traced, fits))
+        console.print()
+        for sentence in others:
+            console.say(sentence)
     if interrupted.finish.is_set():
         raise typer.Exit(130)
 

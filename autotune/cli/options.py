@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, get_args
 import typer
 
 from ..errors import UsageError, did_you_mean
+from ..records.cards import read_cards
 from ..records.engines import ENGINES, Engine, EngineProperties
 from ..records.study import StudySpec
 from ..records.units import format_duration, format_share, parse_bytes, parse_duration, parse_range, parse_share
@@ -159,6 +160,16 @@ MemoryLimitOption = Annotated[
     int | None,
     parsed_by(
         parse_bytes, "--memory-limit", help="Use at most this much memory, as in 24GiB. Default: all of the device."
+    ),
+]
+CardsOption = Annotated[
+    Any,
+    parsed_by(
+        read_cards,
+        "--for",
+        metavar="CARD,...",
+        help="GPUs that this machine need not have, as in a100-40g,rtx4090-24g or 48GiB: tell which batch sizes fit "
+        "them, by sizes alone.",
     ),
 ]
 DeviceOption = Annotated[

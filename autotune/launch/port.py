@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, Protocol
 
 from ..files.changes import Changes
+from ..records.allocations import Traced
 from ..records.audit import Audit
 from ..records.environment import Environment
 from ..records.facts import Facts, Located
@@ -44,8 +45,8 @@ class RunResult:
 
     ``outcomes`` has one entry per configuration of the request, None for one that was not reached. ``failure`` says why
     a run failed while no configuration was under way, as in a discovery that died while describing the script.
-    ``compared`` (one of each process), ``located`` and ``audit`` are what runs in modes ``verify``, ``locate`` and
-    ``audit`` have found; the former two have no outcome but a failure. ``reason`` is the worker's own last word.
+    ``compared`` (one of each process), ``located``, ``traced`` and ``audit`` are what runs in modes ``verify``,
+    ``locate``, ``trace`` and ``audit`` have found; the former three have no outcome but a failure. ``reason`` is the worker's own last word.
     ``trained_after_s`` is the time that the run's process took to its first training call, None where it came to none.
     ``is_forked``: that process came out of a fork server.
     """
@@ -57,6 +58,7 @@ class RunResult:
     failure: Outcome | None = None
     compared: tuple[Compared, ...] = ()
     located: Located | None = None
+    traced: Traced | None = None
     reason: str = ""
     trained_after_s: float | None = None
     is_forked: bool = False

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Literal
 
 from ..errors import UsageError
+from ..records.cards import Card
 from ..records.choices import HeapChoice, made_choices
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, Engine, plain_engine_of
@@ -183,6 +184,38 @@ def locate_request(spec: StudySpec, facts: Facts) -> Request:
         mode="locate",
         batch_control=facts.batch_control,
         accumulation_control=facts.accumulation_control,
+    )
+
+
+def trace_request(
+    spec: StudySpec,
+    card: Card,
+    *,
+    batch_size: int | None = None,
+    control: BatchControl | None = None,
+    checkpoints_blocks: bool = False,
+) -> Request:
+    """Make the request to record what a script allocates on a card that is not there.
+
+    Args:
+        spec: the script and its arguments.
+        card: what the script takes for its GPU.
+        batch_size: what its batch size is set to; None for its own.
+        control: how it is set, by an earlier trace; None where that is not known yet.
+        checkpoints_blocks: whether the blocks that repeat in the model are checkpointed.
+    """
+    request = discovery_request(spec)
+    own = request.configurations[0]
+    configuration = own if batch_size is None else replace(own, batch_size=batch_size)
+    return replace(
+        request,
+        mode="trace",
+        arguments=fill_arguments(spec.arguments, configuration),
+        configurations=(configuration,),
+        batch_control=control or request.batch_control,
+        memory_matrix=False,
+        card=card,
+        checkpoints_blocks=checkpoints_blocks,
     )
 
 

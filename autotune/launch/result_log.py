@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from ..records.allocations import Traced
 from ..records.audit import Audit
 from ..records.environment import Environment
 from ..records.facts import Facts, Located
@@ -97,6 +98,7 @@ class ResultLog:
         self.audit: Audit | None = None
         self._compared: dict[int, Compared] = {}
         self.located: Located | None = None
+        self.traced: Traced | None = None
         self.reason = ""
         self.starter_failure: Outcome | None = None
         self._outcomes: dict[int, dict[int, Outcome]] = {}
@@ -120,6 +122,8 @@ class ResultLog:
             self._compared.setdefault(line.rank, line)
         elif isinstance(line, Located):
             self.located = self.located or line
+        elif isinstance(line, Traced):
+            self.traced = self.traced or line
         elif isinstance(line, Ended):
             self.ended_ranks.add(line.rank)
             self.reason = self.reason or line.reason

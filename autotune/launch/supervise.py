@@ -241,6 +241,7 @@ class Supervision:
             facts=self._facts(ending, failure),
             compared=self._result_log.compared,
             located=self._result_log.located,
+            traced=self._result_log.traced,
             directory=self._directory,
             failure=failure,
             reason=self._result_log.reason,
@@ -287,6 +288,8 @@ class Supervision:
             return bool(self._result_log.compared or self._done)
         if self._request.mode == "locate":
             return bool(self._result_log.located or self._done)
+        if self._request.mode == "trace":
+            return bool(self._result_log.traced or self._done)
         goes_on = {"discover": not self._result_log.is_described, "audit": self._result_log.audit is None}
         is_over = self._result_log.ended or not goes_on.get(self._request.mode, False)
         return self._done == len(self._outcomes) and is_over

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from .allocations import Traced
 from .audit import Audit
+from .cards import Card
 from .configuration import Configuration
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts, Located, Preload
@@ -43,14 +45,15 @@ class Request:
     and then describes the script under ``describe_engine``. ``audit`` measures it and then counts what the script's own
     checkpointing does. ``launch`` applies the only configuration and lets the script run to its end, without measuring.
     ``verify`` applies it for a few steps with fixed seeds and compares what they compute with other runs. ``locate``
-    sees in one step of the script as it is which modules its blocks are.
+    sees in one step of the script as it is which modules its blocks are. ``trace`` records what the script allocates on
+    the ``card``, which is not there, up to its second optimizer step.
 
     With ``allow_stale`` a launch goes on where something differs from the ``expected`` fingerprint of its bundle, which
     ``is_stale`` says is known before it starts. The launcher fills in ``free_bytes``, ``usable_bytes``, ``caches`` and
     ``kept_in``.
     """
 
-    mode: Literal["measure", "discover", "launch", "verify", "audit", "locate"]
+    mode: Literal["measure", "discover", "launch", "verify", "audit", "locate", "trace"]
     script: str  # an absolute path
     arguments: tuple[str, ...]  # with their placeholders filled in
     configurations: tuple[Configuration, ...]
@@ -78,6 +81,8 @@ class Request:
     expected: Fingerprint | None = None  # of a launched bundle; None where nothing is to be compared
     allow_stale: bool = False
     is_stale: bool = False
+    card: Card | None = None  # that a run in mode `trace` takes for its GPU
+    checkpoints_blocks: bool = False  # such a run checkpoints the blocks that repeat in the model
     written: str = ""  # an exported file to apply as its user would; empty for none
     protocol: int = PROTOCOL_VERSION
 
@@ -153,4 +158,4 @@ class Ended:
     reason: str
 
 
-Line = Result | Described | Audited | Compared | Located | Ended
+Line = Result | Described | Audited | Compared | Located | Traced | Ended

@@ -17,6 +17,7 @@ from torch import nn
 from ..records.facts import BatchControl
 from ..records.outcome import Fallback, InvalidPlan, NoTrainingStep, OutOfMemory, Phase, ScriptError
 from ..records.run import STARTER_RANK, Result
+from .absent.recorder import NeedsValuesError
 from .applied import AppliedConfiguration
 from .describing.root_inputs import RootCall
 from .device import uses_cuda
@@ -33,6 +34,7 @@ from .modes.discover import DiscoverMode
 from .modes.launch import LaunchMode
 from .modes.locate import LocateMode
 from .modes.measure import MeasureMode
+from .modes.trace import TraceMode
 from .modes.verify import VerifyMode
 from .process import TrainingProcess
 
@@ -45,6 +47,7 @@ _MODES: dict[str, type[Mode]] = {
     "verify": VerifyMode,
     "launch": LaunchMode,
     "locate": LocateMode,
+    "trace": TraceMode,
 }
 _CAPTURED = "the script captures its training step in a CUDA graph; what a graph replays is not seen, so not counted"
 
@@ -231,8 +234,10 @@ class Conductor:
         return self._failure_in(error, self.process.phase)
 
     def _failure_in(self, error: BaseException, phase: Phase) -> FailureOutcome:
+        if isinstance(error, NeedsValuesError):
+            return Fallback(cause=str(error), advice="Run `autotune fit` without --for on a machine with such a GPU.")
         request = self.process.request
-        as_it_stands = request.mode in ("discover", "audit", "locate")
+        as_it_stands = request.mode in ("discover", "audit", "locate", "trace")
         setting = None if as_it_stands else self.process.configuration
         limit_bytes, control = request.memory_limit_bytes, request.batch_control
         return failure_of(error, phase=phase, limit_bytes=limit_bytes, setting=setting, control=control)

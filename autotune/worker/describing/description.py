@@ -31,10 +31,12 @@ from ...records.facts import (
 from ...records.graph import ActivationGraph, Calibration, StepTrace
 from ...records.measurement import Measurement, MemorySplit
 from ...records.outcome import Fallback, Measured, Outcome, OutOfMemory
+from ...records.run import Request
 from ..engines.port import Engine, NothingRan
 from ..environment import describe_environment, found_heap_libraries
 from ..hooks import arguments, batch_size, training_libraries
 from ..hooks.hooked_script import HookedScript
+from ..hooks.loaders import LoaderHooks
 from ..hooks.roots import Root
 from ..process import TrainingProcess
 from .attention import Attention
@@ -221,7 +223,7 @@ class Description(ABC):
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """Return the script's own batch size as observed, and how it can be set."""
-        observed, control = self.baseline.batch_size, self._way_to_set_batch_size()
+        observed, control = self.baseline.batch_size, batch_control_of(self.process.request, self.script.loaders)
         options = arguments.seen or arguments.on_command_line(sys.argv[1:])
         if not observed and not control.can_set:
             control = replace(control, options=dict(options))
@@ -231,20 +233,6 @@ class Description(ABC):
             options = {name: value for name, value in options.items() if value in numbers}
             control = replace(control, arrivals=Arrivals(observed, arrived) if arrived else None, options=options)
         return observed, control
-
-    def _way_to_set_batch_size(self) -> BatchControl:
-        loaders, given = self.script.loaders, self.process.request.batch_control
-        if given is not None:
-            return given
-        if batch_size.asked:
-            return BatchControl("function")
-        feeding = loaders.training_loaders()
-        resizable = tuple(loader.ordinal for loader in feeding if not loader.reason)
-        if resizable:
-            return BatchControl("loaders", loaders=resizable, sites=loaders.training_sites())
-        if feeding:
-            return BatchControl("none", reason=f"the DataLoader cannot be resized: {feeding[0].reason}")
-        return BatchControl("none", reason="no DataLoader feeds training")
 
     def _accumulation_control(self) -> AccumulationControl:
         given, seen = self.process.request.accumulation_control, self.baseline.micro_batches
@@ -276,6 +264,21 @@ class Description(ABC):
         if not types:
             return None
         return PrecisionFacts(types.most_common(1)[0][0], self.inputs.autocast, self.script.steps.grad_scaler)
+
+
+def batch_control_of(request: Request, loaders: LoaderHooks) -> BatchControl:
+    """Return how the script's batch size can be set: as the request says, else as its DataLoaders allow."""
+    if request.batch_control is not None:
+        return request.batch_control
+    if batch_size.asked:
+        return BatchControl("function")
+    feeding = loaders.training_loaders()
+    resizable = tuple(loader.ordinal for loader in feeding if not loader.reason)
+    if resizable:
+        return BatchControl("loaders", loaders=resizable, sites=loaders.training_sites())
+    if feeding:
+        return BatchControl("none", reason=f"the DataLoader cannot be resized: {feeding[0].reason}")
+    return BatchControl("none", reason="no DataLoader feeds training")
 
 
 def optimizer_facts(optimizer: torch.optim.Optimizer) -> OptimizerFacts:

@@ -1,0 +1,129 @@
+"""torch's caching allocator for CUDA, simulated: from allocations and frees to the memory reserved of the device.
+
+It behaves as c10/cuda/CUDACachingAllocator.cpp does by default, with neither expandable segments nor a largest size of
+blocks that are split.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass
+
+_MIB = 1 << 20
+_ROUND = 512
+# Requests up to this size come from a pool of their own, of small segments.
+_SMALL, _SMALL_SEGMENT = _MIB, 2 * _MIB
+# Requests below this size share segments of one size; larger ones get a segment each, rounded up.
+_OWN_SEGMENT, _LARGE_SEGMENT, _ROUND_SEGMENT = 10 * _MIB, 20 * _MIB, 2 * _MIB
+
+
+class DeviceFullError(Exception):
+    """A segment does not fit the device, even after all unused ones were given back."""
+
+
+@dataclass(eq=False)
+class Block:
+    """A part of a segment; ``before`` and ``behind`` are its neighbours in the segment."""
+
+    address: int
+    size: int
+    is_small: bool
+    is_free: bool = False
+    before: Block | None = None
+    behind: Block | None = None
+
+
+class CachingAllocator:
+    """Allocates blocks of one device; ``capacity`` is the most that it may reserve, None for no limit.
+
+    ``reserved`` and ``allocated`` are bytes now, ``peak_reserved`` and ``peak_allocated`` the most so far. ``retries``
+    counts how often unused segments had to be given back to make room.
+    """
+
+    def __init__(self, capacity: int | None = None) -> None:
+        self.capacity = capacity
+        self.reserved = self.allocated = self.peak_reserved = self.peak_allocated = 0
+        self.retries = 0
+        self._segments = 0
+        # Free blocks by size, then address; of small blocks (True) and others.
+        self._free: dict[bool, list[tuple[int, int, Block]]] = {False: [], True: []}
+
+    def allocate(self, size: int) -> Block | None:
+        """Allocate a block of at least so many bytes; None for no bytes.
+
+        Raises:
+            DeviceFullError: it does not fit.
+        """
+        if size <= 0:
+            return None
+        size = -(-size // _ROUND) * _ROUND
+        is_small = size <= _SMALL
+        pool = self._free[is_small]
+        place = bisect_left(pool, (size, -1), key=lambda entry: entry[:2])
+        block = pool.pop(place)[2] if place < len(pool) else self._new_segment(size, is_small)
+        self._split(block, size)
+        block.is_free = False
+        self.allocated += block.size
+        self.peak_allocated = max(self.peak_allocated, self.allocated)
+        return block
+
+    def free(self, block: Block | None) -> None:
+        """Free a block, which merges with free neighbours."""
+        if block is None:
+            return
+        self.allocated -= block.size
+        before, behind = block.before, block.behind
+        if before is not None and before.is_free:
+            self._take(before)
+            before.size += block.size
+            before.behind = behind
+            if behind is not None:
+                behind.before = before
+            block = before
+        if behind is not None and behind.is_free:
+            self._take(behind)
+            block.size += behind.size
+            block.behind = behind.behind
+            if block.behind is not None:
+                block.behind.before = block
+        self._put(block)
+
+    def empty_cache(self) -> None:
+        """Give segments back of which nothing is in use."""
+        for is_small, pool in self._free.items():
+            kept = [entry for entry in pool if entry[2].before is not None or entry[2].behind is not None]
+            self.reserved -= sum(entry[0] for entry in pool) - sum(entry[0] for entry in kept)
+            self._free[is_small] = kept
+
+    def _new_segment(self, size: int, is_small: bool) -> Block:
+        if is_small:
+            length = _SMALL_SEGMENT
+        else:
+            length = _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_SEGMENT) * _ROUND_SEGMENT
+        if self.capacity is not None and self.reserved + length > self.capacity:
+            self.retries += 1
+            self.empty_cache()
+            if self.reserved + length > self.capacity:
+                raise DeviceFullError(f"{length} bytes do not fit beside {self.reserved} of {self.capacity}")
+        self.reserved += length
+        self.peak_reserved = max(self.peak_reserved, self.reserved)
+        self._segments += 1
+        return Block(self._segments << 50, length, is_small)
+
+    def _split(self, block: Block, size: int) -> None:
+        rest_bytes = block.size - size
+        if rest_bytes < _ROUND if block.is_small else rest_bytes <= _SMALL:
+            return
+        rest = Block(block.address + size, rest_bytes, block.is_small, before=block, behind=block.behind)
+        if rest.behind is not None:
+            rest.behind.before = rest
+        block.behind, block.size = rest, size
+        self._put(rest)
+
+    def _put(self, block: Block) -> None:
+        block.is_free = True
+        insort(self._free[block.is_small], (block.size, block.address, block), key=lambda entry: entry[:2])
+
+    def _take(self, block: Block) -> None:
+        pool = self._free[block.is_small]
+        del pool[bisect_left(pool, (block.size, block.address), key=lambda entry: entry[:2])]

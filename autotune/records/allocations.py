@@ -1,0 +1,110 @@
+"""The device memory that a script's first steps allocate and free, as a run without the device has seen it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from ..errors import FormatError
+from .facts import BatchControl
+
+Layout = Literal["contiguous", "channels_last", "strided"]
+EventKind = Literal["a", "f", "o", "p", "e"]
+
+
+@dataclass(frozen=True)
+class TensorForm:
+    """Shape of a tensor, bytes of an element, and how it lies in memory."""
+
+    shape: tuple[int, ...]
+    item_bytes: int
+    layout: Layout = "contiguous"
+
+
+@dataclass(frozen=True)
+class OperatorCall:
+    """An operator that ran on the device, with what its kernel's own allocations depend on.
+
+    ``tensors`` are its tensor arguments in order. ``options`` are other arguments by name, as whole numbers.
+    """
+
+    name: str  # of the ATen operator, without its overload
+    tensors: tuple[TensorForm, ...]
+    options: dict[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class AllocationTrace:
+    """Allocations and frees of device memory in the order in which the script makes them.
+
+    Event number i is of kind ``kinds[i]``, with the number ``numbers[i]``: storage ``a`` allocated or ``f`` freed (an
+    index into ``storage_bytes``), operator ``o`` ran (an index into ``operators``; what it returns is allocated next),
+    phase ``p`` begins (an index into ``PHASES``), the cache is emptied by the script (``e``).
+    """
+
+    PHASES: ClassVar = ("start", "forward", "backward", "optimizer")
+
+    kinds: str
+    numbers: tuple[int, ...]
+    storage_bytes: tuple[int, ...]
+    operators: tuple[OperatorCall, ...] = ()
+
+    def __post_init__(self) -> None:
+        if len(self.kinds) != len(self.numbers):
+            raise FormatError("an allocation trace has as many kinds as numbers")
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A line of ``results.jsonl``: what a run in mode ``trace`` has seen of a script's first training steps."""
+
+    kind: ClassVar[str] = "traced"
+    trace: AllocationTrace
+    batch_size: int | None  # that arrived at the model
+    batch_control: BatchControl
+    num_parameters: int
+    steps: int  # optimizer steps that were seen
+    process: int
+    rank: int = 0
+    blocks: dict[str, int] = field(default_factory=dict)  # how many of each class repeat in the model
+    asked: tuple[str, ...] = ()  # lines of the script that asked for a tensor's value, and got one that was not computed
+    notes: tuple[str, ...] = ()
+
+
+def between(low: AllocationTrace, high: AllocationTrace, share: float) -> AllocationTrace:
+    """Return the trace at another batch size, each size being on a straight line through two.
+
+    Args:
+        low: the trace at one batch size.
+        high: the trace at a larger one.
+        share: where the other batch size is: 0 at ``low``, 1 at ``high``, 3 at three times the distance.
+
+    Raises:
+        FormatError: the two are not the same steps.
+    """
+    names = [tuple(call.name for call in one.operators) for one in (low, high)]
+    if (low.kinds, low.numbers, names[0]) != (high.kinds, high.numbers, names[1]):
+        raise FormatError("at another batch size the script runs other operators")
+
+    def on_line(first: int, second: int) -> int:
+        return round(first + (second - first) * share)
+
+    return replace(
+        low,
+        storage_bytes=tuple(map(on_line, low.storage_bytes, high.storage_bytes)),
+        operators=tuple(_each(on_line, *calls) for calls in zip(low.operators, high.operators, strict=True)),
+    )
+
+
+def _each(on_line: Callable[[int, int], int], low: Any, high: Any) -> Any:
+    """Put every whole number of two records that are built alike on the line."""
+    if low == high:
+        return low
+    if is_dataclass(low) and not isinstance(low, type):
+        return replace(low, **{one.name: _each(on_line, getattr(low, one.name), getattr(high, one.name)) for one in fields(low)})
+    if isinstance(low, tuple) and len(low) == len(high):
+        return tuple(_each(on_line, *pair) for pair in zip(low, high, strict=True))
+    if isinstance(low, dict) and low.keys() == high.keys():
+        return {key: _each(on_line, low[key], high[key]) for key in low}
+    return on_line(low, high) if isinstance(low, int) and isinstance(high, int) else low

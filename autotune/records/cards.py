@@ -1,0 +1,122 @@
+"""GPUs by name: the memory that processes can have on them, and their compute capability.
+
+Memory is the total capacity that torch names in its out-of-memory errors on such cards, the least that was reported: it
+depends on driver and ECC. Capabilities are from NVIDIA's list of CUDA GPUs.
+"""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+
+from ..errors import UsageError
+from .units import format_bytes, parse_bytes
+
+_GIB = 1 << 30
+_SIZED = (8, 0)
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU. ``memory_bytes`` is all that processes can have; ``name`` is how users write it."""
+
+    name: str
+    title: str
+    memory_bytes: int
+    capability: tuple[int, int]
+    num_processors: int
+
+
+def _card(name: str, title: str, gib: float, capability: tuple[int, int], num_processors: int) -> Card:
+    return Card(name, title, int(gib * _GIB), capability, num_processors)
+
+
+CARDS = {
+    card.name: card
+    for card in (
+        _card("t4-16gb", "Tesla T4", 14.56, (7, 5), 40),
+        _card("v100-16gb", "Tesla V100-SXM2-16GB", 15.77, (7, 0), 80),
+        _card("v100-32gb", "Tesla V100-SXM2-32GB", 31.73, (7, 0), 80),
+        _card("rtx3060-12gb", "NVIDIA GeForce RTX 3060", 11.65, (8, 6), 28),
+        _card("rtx3090-24gb", "NVIDIA GeForce RTX 3090", 23.55, (8, 6), 82),
+        _card("rtx4080-16gb", "NVIDIA GeForce RTX 4080", 15.57, (8, 9), 76),
+        _card("rtx4090-24gb", "NVIDIA GeForce RTX 4090", 23.52, (8, 9), 128),
+        _card("rtx5090-32gb", "NVIDIA GeForce RTX 5090", 31.34, (12, 0), 170),
+        _card("l4-24gb", "NVIDIA L4", 21.95, (8, 9), 58),
+        _card("a10-24gb", "NVIDIA A10", 22.03, (8, 6), 72),
+        _card("a6000-48gb", "NVIDIA RTX A6000", 47.4, (8, 6), 84),
+        _card("l40s-48gb", "NVIDIA L40S", 44.4, (8, 9), 142),
+        _card("a100-40gb", "NVIDIA A100-SXM4-40GB", 39.38, (8, 0), 108),
+        _card("a100-80gb", "NVIDIA A100-SXM4-80GB", 79.14, (8, 0), 108),
+        _card("h100-80gb", "NVIDIA H100 80GB HBM3", 79.1, (9, 0), 132),
+        _card("h200-141gb", "NVIDIA H200", 139.7, (9, 0), 132),
+        _card("b200-180gb", "NVIDIA B200", 178.3, (10, 0), 148),
+    )
+}
+"""The known cards by name, the smaller of one generation first."""
+
+
+def read_cards(text: str) -> tuple[Card, ...]:
+    """Read names of cards with commas between; a size such as ``48GiB`` stands for any card of that memory.
+
+    Raises:
+        UsageError: a name is not known, or none is given.
+    """
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError("no card is named", hint=f"one or more of {', '.join(CARDS)}, or a size such as 48GiB")
+    return tuple(dict.fromkeys(map(_read_card, names)))
+
+
+def _read_card(name: str) -> Card:
+    found = CARDS.get(name) or CARDS.get(f"{name}b")
+    if found is not None:
+        return found
+    if name[0].isdigit():
+        size = parse_bytes(name)
+        return Card(format_bytes(size).replace(" ", ""), "a GPU", size, _SIZED, CARDS["a100-40gb"].num_processors)
+    alike = [card for card in CARDS if card.split("-")[0] == name] or difflib.get_close_matches(name, CARDS, cutoff=0.3)
+    raise UsageError(
+        f"there is no card {name!r} in autotune's list",
+        hint=f"did you mean {' or '.join(alike or CARDS)}? A size such as 48GiB stands for any card of that memory.",
+    )
+
+
+@dataclass(frozen=True)
+class SizePeak:
+    """The peak at a batch size, None for one that is not known."""
+
+    batch_size: int | None
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
+class Way:
+    """What a script needs on a card, as it is or with its blocks checkpointed.
+
+    ``own`` is the peak at the script's own batch size, ``largest`` that at the largest batch size which should fit the
+    card; None where none does.
+    """
+
+    own: SizePeak
+    largest: SizePeak | None
+
+
+@dataclass(frozen=True)
+class CardFit:
+    """What fits a card, predicted; peaks are bytes of all that the script's process has there, context included.
+
+    ``plain`` is the script as it is, None where it cannot run on the card, for which ``problem`` is the reason.
+    ``checkpointed`` is the script with the blocks checkpointed that repeat in its model; None where there are none.
+    ``error`` is how far a peak may be off, as a share of it: a peak fits if it does when it is so much higher.
+    """
+
+    card: Card
+    plain: Way | None
+    checkpointed: Way | None = None
+    error: float = 0.0
+    problem: str = ""
+
+    def holds(self, way: Way | None) -> bool:
+        """Return whether the card should hold the script so, at its own batch size."""
+        return way is not None and way.own.peak_bytes * (1 + self.error) <= self.card.memory_bytes

@@ -1,0 +1,154 @@
+"""The batch sizes of a script that fit cards which are not there: traces of its first steps, and peaks simulated."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+
+from ..errors import DiscoveryError, FormatError
+from ..launch.port import RunResult
+from ..launch.requests import trace_request
+from ..predict.device_peak import peak_of
+from ..records.allocations import AllocationTrace, Traced, between
+from ..records.cards import Card, CardFit, SizePeak, Way
+from ..records.run import Request
+from ..records.study import StudySpec
+
+Run = Callable[[Request, str], RunResult]
+
+# What a process has on the device outside of torch's allocator: CUDA's context and libraries with their kernels, as
+# nvidia-smi counts. Fitted to peaks on an A100-40GB (GPUMemNet, arXiv 2602.17817), with cuDNN and without.
+_OUTSIDE_BYTES, _OUTSIDE_WITHOUT_CUDNN_BYTES = 1720 << 20, 1430 << 20
+# Nine of ten of those peaks were within this share.
+_ERROR = 0.045
+_LARGEST_SIZE = 1 << 20
+
+
+def trace_cards(spec: StudySpec, cards: Sequence[Card], run: Run) -> tuple[Traced, tuple[CardFit, ...]]:
+    """Trace a script for each kind of card; return the first trace, and what fits each card.
+
+    Args:
+        spec: the script.
+        cards: the cards in question.
+        run: makes a run in a folder of the name given.
+
+    Raises:
+        DiscoveryError: the script comes to its second optimizer step on none of them.
+    """
+    traced: dict[tuple[int, int], tuple[_Traces, _Traces | None] | DiscoveryError] = {}
+    for card in cards:
+        if card.capability not in traced:
+            try:
+                traced[card.capability] = _trace(spec, card, run)
+            except DiscoveryError as error:
+                traced[card.capability] = error
+    found = [one for one in traced.values() if not isinstance(one, DiscoveryError)]
+    if not found:
+        raise next(one for one in traced.values() if isinstance(one, DiscoveryError))
+    return found[0][0].own, tuple(_fit(traced[card.capability], card) for card in cards)
+
+
+def _trace(spec: StudySpec, card: Card, run: Run) -> tuple[_Traces, _Traces | None]:
+    """Trace the script as it is, and with its blocks checkpointed where it has any."""
+    plain = _Traces(spec, card, run)
+    if not plain.own.trace.storage_bytes:
+        raise DiscoveryError(
+            "nothing of the script's is on the GPU",
+            hint="it must move its model to CUDA where torch.cuda.is_available() says so, or be told by an option",
+        )
+    if not plain.own.blocks:
+        return plain, None
+    try:
+        return plain, _Traces(spec, card, run, like=plain.own)
+    except DiscoveryError:
+        # A block may take what torch's checkpoint cannot hand on.
+        return plain, None
+
+
+class _Traces:
+    """The traces of a script on cards of one compute capability, at its own batch size and at twice that.
+
+    With the trace of the script as it is, which it is ``like``, its blocks are checkpointed.
+    """
+
+    def __init__(self, spec: StudySpec, card: Card, run: Run, *, like: Traced | None = None) -> None:
+        self._request = functools.partial(trace_request, spec, card, checkpoints_blocks=like is not None)
+        self._run = run
+        self._name = f"trace-{card.name}{'-checkpointed' if like else ''}"
+        self.own = self._trace(None)
+        size = self.own.batch_size
+        self._larger: Traced | None = None
+        if size is not None and self.own.batch_control.can_set:
+            larger = self._trace(2 * size)
+            if larger.batch_size == 2 * size:
+                self._larger = larger
+
+    @property
+    def can_resize(self) -> bool:
+        """Return whether other batch sizes than the script's own can be told."""
+        try:
+            self.at(None if self.own.batch_size is None else 2 * self.own.batch_size)
+        except FormatError:
+            return False
+        return self._larger is not None
+
+    def at(self, batch_size: int | None) -> AllocationTrace:
+        """Return the trace at a batch size, on a straight line through two; None for the script's own."""
+        own, larger = self.own, self._larger
+        if batch_size is None or larger is None or own.batch_size is None or batch_size == own.batch_size:
+            return own.trace
+        return between(own.trace, larger.trace, (batch_size - own.batch_size) / own.batch_size)
+
+    def _trace(self, batch_size: int | None) -> Traced:
+        control = None if batch_size is None else self.own.batch_control
+        result = self._run(
+            self._request(batch_size=batch_size, control=control), f"{self._name}-{batch_size or 'own'}"
+        )
+        if result.traced is None:
+            failed = result.outcomes[0] or result.failure
+            cause = getattr(failed, "cause", "") or "it ended before its second optimizer step"
+            raise DiscoveryError(
+                f"the script cannot be traced without the GPU: {cause}",
+                hint=getattr(failed, "advice", "") or f"its output is in {result.directory}",
+            )
+        return result.traced
+
+
+def _fit(traced: tuple[_Traces, _Traces | None] | DiscoveryError, card: Card) -> CardFit:
+    if isinstance(traced, DiscoveryError):
+        return CardFit(card, None, error=_ERROR, problem=str(traced))
+    plain, checkpointed = traced
+    return CardFit(card, _way(plain, card), None if checkpointed is None else _way(checkpointed, card), error=_ERROR)
+
+
+def _way(traces: _Traces, card: Card) -> Way:
+    @functools.cache
+    def at(size: int | None) -> SizePeak:
+        trace = traces.at(size)
+        peak = peak_of(trace, capability=card.capability)
+        assert peak is not None, "without a capacity"
+        has_cudnn = any(call.name.startswith("convolution") for call in trace.operators)
+        return SizePeak(size, peak.reserved + (_OUTSIDE_BYTES if has_cudnn else _OUTSIDE_WITHOUT_CUDNN_BYTES))
+
+    def fits(peak: SizePeak) -> bool:
+        return peak.peak_bytes * (1 + _ERROR) <= card.memory_bytes
+
+    size = traces.own.batch_size
+    own = at(size)
+    if size is None or not traces.can_resize:
+        return Way(own, own if fits(own) else None)
+    return Way(own, _largest(size, at, fits))
+
+
+def _largest(start: int, at: Callable[[int], SizePeak], fits: Callable[[SizePeak], bool]) -> SizePeak | None:
+    """Return the largest size that fits, by doubling and then bisection."""
+    low, best, high = 0, None, start
+    while high <= _LARGEST_SIZE and fits(found := at(high)):
+        low, best, high = high, found, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(found := at(middle)):
+            low, best = middle, found
+        else:
+            high = middle
+    return best

@@ -1,0 +1,128 @@
+"""The kernel that attention takes on a CUDA device, chosen as torch's dispatcher does (native/transformers/cuda).
+
+Without the device the dispatcher takes plain products, which keep the whole matrix of scores.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+_HALVES = (torch.float16, torch.bfloat16)
+_LARGEST_HEAD, _LARGEST_CUDNN_HEAD = 256, 128
+# cuDNN goes first from the torch on whose CUDA wheels bring cuDNN 9.15.1, on cards of capability 9 and 10.
+_CUDNN_FIRST, _PREFERS_CUDNN = (2, 10), (9, 10)
+
+
+def choose_attention(capability: tuple[int, int]) -> None:
+    """Have ``scaled_dot_product_attention`` take the kernel for tensors on CUDA that a card of this capability takes."""
+    functional: Any = nn.functional
+    plain = functional.scaled_dot_product_attention
+
+    def scaled_dot_product_attention(
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attn_mask: torch.Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> torch.Tensor:
+        if query.device.type != "cuda" or query.is_nested:
+            result: torch.Tensor = plain(
+                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
+            )
+            return result
+        if torch.is_autocast_enabled("cuda"):
+            half = torch.get_autocast_dtype("cuda")
+            query, key, value = (each.to(half) if each.is_floating_point() else each for each in (query, key, value))
+            if attn_mask is not None and attn_mask.is_floating_point():
+                attn_mask = attn_mask.to(half)
+        with torch.amp.autocast("cuda", enabled=False):
+            kernel = _kernel(capability, query, key, value, attn_mask, dropout_p, is_causal)
+            if kernel == "math":
+                result = plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+                return result
+            return _run(kernel, query, key, value, _as_bias(attn_mask, query, key), dropout_p, is_causal, scale)
+
+    functional.scaled_dot_product_attention = scaled_dot_product_attention
+
+
+def _kernel(
+    capability: tuple[int, int],
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float,
+    is_causal: bool,
+) -> str:
+    allowed = torch.backends.cuda
+    head, is_same = query.shape[-1], query.shape[-1] == value.shape[-1]
+    is_half = query.dtype in _HALVES and (capability[0] >= 8 or query.dtype == torch.float16)
+    if query.dim() != 4 or not all(each.stride(-1) == 1 for each in (query, key, value)):
+        return "math"
+    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
+    cudnn_takes = (
+        is_half
+        and capability[0] >= 8
+        and allowed.cudnn_sdp_enabled()
+        and max(head, value.shape[-1]) <= _LARGEST_CUDNN_HEAD
+        and head % 8 == value.shape[-1] % 8 == 0
+        and (dropout * 16).is_integer()
+        and key.shape[-2] > 1
+        and not torch.are_deterministic_algorithms_enabled()
+    )
+    if cudnn_takes and version >= _CUDNN_FIRST and capability[0] in _PREFERS_CUDNN:
+        return "cudnn"
+    is_square = not is_causal or query.shape[-2] == key.shape[-2]
+    flash_takes = is_half and capability[0] >= 8 and mask is None and is_same and head <= _LARGEST_HEAD and is_square
+    if flash_takes and allowed.flash_sdp_enabled():
+        return "flash"
+    alignment = 16 // query.element_size() if capability[0] >= 8 or query.dtype in _HALVES else 1
+    has_type = query.dtype == torch.float32 or is_half
+    if has_type and is_same and head % alignment == 0 and allowed.mem_efficient_sdp_enabled():
+        return "efficient"
+    return "math"
+
+
+def _as_bias(mask: torch.Tensor | None, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor | None:
+    if mask is None:
+        return None
+    if mask.dtype == torch.bool:
+        mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill_(mask.logical_not(), float("-inf"))
+    return mask.to(query.dtype).expand(*query.shape[:-1], key.shape[-2])
+
+
+def _run(
+    kernel: str,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    bias: torch.Tensor | None,
+    dropout: float,
+    is_causal: bool,
+    scale: float | None,
+) -> torch.Tensor:
+    aten = torch.ops.aten
+    trains = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
+    if kernel == "cudnn":
+        outputs = aten._scaled_dot_product_cudnn_attention(
+            query, key, value, bias, trains, dropout, is_causal, False, scale=scale
+        )
+    elif kernel == "flash":
+        outputs = aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout, is_causal, False, scale=scale
+        )
+    else:
+        groups = query.shape[-3] // key.shape[-3]
+        if groups > 1:
+            key, value = (each.repeat_interleave(groups, -3) for each in (key, value))
+        outputs = aten._scaled_dot_product_efficient_attention(
+            query, key, value, bias, trains, dropout, is_causal, scale=scale
+        )
+    result: torch.Tensor = outputs[0]
+    return result

@@ -1,0 +1,143 @@
+"""The part of a CUDA device that scripts ask for: the functions of ``torch.cuda``, answered for a card."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from ...records.cards import Card
+
+# What a process has of the device before its first tensor. Scripts that size themselves by it see a fresh card.
+_CONTEXT_BYTES = 512 << 20
+_NO_BYTES = (
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+    "memory_cached",
+    "max_memory_cached",
+)
+_NOTHING = (
+    "_lazy_init",
+    "init",
+    "_lazy_call",
+    "set_device",
+    "synchronize",
+    "ipc_collect",
+    "set_per_process_memory_fraction",
+    "reset_peak_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
+    "reset_accumulated_memory_stats",
+    "manual_seed",
+    "manual_seed_all",
+    "seed",
+    "seed_all",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+)
+
+
+class _Stream:
+    """Stands for a stream, an event and a device that is made current: all of them do nothing."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        del arguments, keywords
+        self.device, self.cuda_stream, self.stream_id, self.idx, self.prev_idx = torch.device("cuda:0"), 0, 0, 0, 0
+
+    def __enter__(self) -> _Stream:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave."""
+
+    def query(self) -> bool:
+        """Return that everything is done."""
+        return True
+
+    def elapsed_time(self, other: Any) -> float:
+        """Return a millisecond."""
+        del other
+        return 1.0
+
+    def record_event(self, event: Any = None) -> Any:
+        """Return the event."""
+        return event or _Stream()
+
+    def record(self, *arguments: Any) -> None:
+        """Do nothing."""
+
+    wait = wait_stream = wait_event = synchronize = record
+
+
+def answer_for(card: Card, cache_emptied: Callable[[], None]) -> None:
+    """Have ``torch.cuda`` answer as on this card; ``cache_emptied`` is called where the script empties the cache."""
+    cuda = torch.cuda
+    major, minor = card.capability
+    properties = SimpleNamespace(
+        name=card.title,
+        major=major,
+        minor=minor,
+        total_memory=card.memory_bytes,
+        multi_processor_count=card.num_processors,
+        warp_size=32,
+        is_integrated=False,
+        is_multi_gpu_board=False,
+        L2_cache_size=40 << 20,
+        max_threads_per_multi_processor=2048 if minor == 0 and major != 12 else 1536,
+        regs_per_multiprocessor=65536,
+        shared_memory_per_block=49152,
+        shared_memory_per_multiprocessor=102400,
+        gcnArchName="",
+        uuid=f"absent-{card.name}",
+    )
+    state = torch.zeros(16, dtype=torch.uint8)
+    stream = _Stream()
+    answers: dict[str, Any] = {
+        **{name: lambda *_, **__: 0 for name in _NO_BYTES},
+        **{name: lambda *_, **__: None for name in _NOTHING},
+        "is_available": lambda: True,
+        "_is_compiled": lambda: True,
+        "is_initialized": lambda: True,
+        "device_count": lambda: 1,
+        "_device_count_nvml": lambda: 1,
+        "current_device": lambda: 0,
+        "_exchange_device": lambda *_: 0,
+        "_maybe_exchange_device": lambda *_: 0,
+        "get_device_name": lambda *_, **__: card.title,
+        "get_device_capability": lambda *_, **__: card.capability,
+        "get_device_properties": lambda *_, **__: properties,
+        "is_bf16_supported": lambda including_emulation=True: including_emulation or major >= 8,
+        "is_tf32_supported": lambda: major >= 8,
+        "get_arch_list": lambda: [f"sm_{major}{minor}"],
+        "empty_cache": lambda: cache_emptied(),
+        "mem_get_info": lambda *_, **__: (card.memory_bytes - _CONTEXT_BYTES, card.memory_bytes),
+        "memory_stats": lambda *_, **__: defaultdict(int),
+        "memory_summary": lambda *_, **__: "",
+        "initial_seed": lambda: 0,
+        "get_rng_state": lambda *_, **__: state.clone(),
+        "get_rng_state_all": lambda: [state.clone()],
+        "Stream": _Stream,
+        "ExternalStream": _Stream,
+        "Event": _Stream,
+        "current_stream": lambda *_: stream,
+        "default_stream": lambda *_: stream,
+        "stream": lambda *_: _Stream(),
+        "device": lambda *_: _Stream(),
+        "is_current_stream_capturing": lambda: False,
+        "utilization": lambda *_: 0,
+    }
+    for module in (cuda, cuda.memory, cuda.random, cuda.streams):
+        for name, answer in answers.items():
+            if hasattr(module, name):
+                setattr(module, name, answer)
+    torch.backends.cuda.is_built = lambda: True
+    torch.backends.cudnn.is_available = lambda: True
+    native: Any = torch._C
+    native._cuda_getDeviceCount = lambda: 1
+    native._cuda_isCurrentStreamCapturing = lambda: False

@@ -1,0 +1,183 @@
+"""The hooks by which an unmodified script trains on a GPU that is not there, up to its second optimizer step."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import inspect
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ...records.cards import Card
+from . import cuda_in_cpp, cuda_in_python
+from .attention import choose_attention
+from .recorder import AllocationRecorder
+
+_NOT_COMPILED = "the script's torch.compile is left out: what is told is for its steps as they run without it"
+# Arguments of a DataLoader that say how other processes load; they get their defaults.
+_OF_WORKERS = {
+    "num_workers",
+    "pin_memory",
+    "timeout",
+    "multiprocessing_context",
+    "prefetch_factor",
+    "persistent_workers",
+    "pin_memory_device",
+}
+# transformers takes fake tensors for a compiler's, and then builds masks that a run on a GPU does without.
+_ASKS_FOR_TRACING = ("transformers.utils.import_utils", ("is_fake_tensor", "is_tracing"))
+
+
+def pretend(card: Card, recorder: AllocationRecorder, note: Callable[[str], None]) -> None:
+    """Put the card in the place of this process's GPU; from here on the recorder is active.
+
+    Raises:
+        CannotPretendError: this torch or this machine cannot do it.
+    """
+    cuda_in_cpp.pretend()
+    cuda_in_python.answer_for(card, recorder.cache_emptied)
+    choose_attention(card.capability)
+    native: Any = torch._C
+    native._set_only_lift_cpu_tensors(True)
+    # Autograd's thread for the device would not have the recorder.
+    torch.autograd.set_multithreading_enabled(False)
+    _hollow_parameters(recorder)
+    _answer_questions(recorder)
+    _choose_as_on_cuda()
+    _leave_out(note)
+    _load_here()
+    _record_threads(recorder)
+    sys.meta_path.insert(0, _SeesNoTracing())
+    recorder.__enter__()
+
+
+def _hollow_parameters(recorder: AllocationRecorder) -> None:
+    """Have parameters be fake from the start: a model's weights are never allocated."""
+    parameter: Any = nn.Parameter
+    make = parameter.__new__
+
+    def make_hollow(cls: Any, data: Any = None, requires_grad: bool = True, *arguments: Any, **keywords: Any) -> Any:
+        if isinstance(data, torch.Tensor) and not isinstance(data, FakeTensor) and data.device.type == "cpu":
+            data = recorder.hollow(data)
+        return make(cls, data, requires_grad, *arguments, **keywords)
+
+    parameter.__new__ = staticmethod(make_hollow)
+
+    def swap(first: Any, second: Any) -> None:
+        # torch's own refuses tensors with weak references, and the fake mode keeps some.
+        first.__class__, second.__class__ = second.__class__, first.__class__
+        first.__dict__, second.__dict__ = second.__dict__, first.__dict__
+        native: Any = torch._C
+        native._swap_tensor_impl(first, second)
+
+    torch.utils.swap_tensors = swap
+
+
+def _answer_questions(recorder: AllocationRecorder) -> None:
+    """Answer questions for values that come past the operators."""
+    tensor: Any = torch.Tensor
+    to_list, to_numpy, to_text = tensor.tolist, tensor.numpy, tensor.__format__
+
+    def real(one: Any) -> Any:
+        dtype = torch.float32 if one.dtype == torch.bfloat16 else one.dtype
+        return torch.full(tuple(one.shape), recorder.answer(one), dtype=dtype)
+
+    def format_(one: Any, spec: str) -> str:
+        if not isinstance(one, FakeTensor):
+            return str(to_text(one, spec))
+        return format(recorder.answer(one), spec) if one.dim() == 0 else f"<{tuple(one.shape)}>"
+
+    tensor.tolist = lambda one: to_list(real(one) if isinstance(one, FakeTensor) else one)
+    tensor.numpy = lambda one, **keywords: to_numpy(real(one), **keywords) if isinstance(one, FakeTensor) else to_numpy(one, **keywords)
+    tensor.__format__ = format_
+    tensor.pin_memory = lambda one, *_, **__: one
+    tensor.is_pinned = lambda *_, **__: False
+    tensor.record_stream = lambda *_: None
+
+
+def _choose_as_on_cuda() -> None:
+    """Have torch choose by the device where it would choose by the tensors' type."""
+    from torch.optim import optimizer
+    from torch.utils import _foreach_utils
+
+    optimizer._foreach_supported_types.append(FakeTensor)  # type: ignore[attr-defined]
+
+    def has_foreach(tensors: Any, device: torch.device) -> bool:
+        del tensors
+        return device.type in ("cuda", "cpu")
+
+    _foreach_utils._has_foreach_support = has_foreach
+    nn.utils.clip_grad._has_foreach_support = has_foreach  # type: ignore[attr-defined]
+    scaler: Any = torch.amp.GradScaler
+    scaler._maybe_opt_step = lambda _, one, __, *arguments, **keywords: one.step(*arguments, **keywords)
+
+
+def _leave_out(note: Callable[[str], None]) -> None:
+    """Leave out what needs values or generates code."""
+    module: Any = torch
+
+    def compile_(model: Any = None, **_: Any) -> Any:
+        note(_NOT_COMPILED)
+        return (lambda one: one) if model is None else model
+
+    module.compile = compile_
+    nn.Module.compile = lambda *_, **__: note(_NOT_COMPILED)
+    module.save = lambda *_, **__: None
+
+
+def _load_here() -> None:
+    """Have loaders load in this process, as only some batches are needed."""
+    loader: Any = torch.utils.data.DataLoader
+    make = loader.__init__
+    signature = inspect.signature(make)
+
+    @functools.wraps(make)
+    def make_here(*arguments: Any, **keywords: Any) -> None:
+        given = signature.bind(*arguments, **keywords)
+        for name in _OF_WORKERS & given.arguments.keys():
+            given.arguments[name] = signature.parameters[name].default
+        make(*given.args, **given.kwargs)
+
+    loader.__init__ = make_here
+
+
+def _record_threads(recorder: AllocationRecorder) -> None:
+    """Have the recorder be active in threads that the script starts: libraries load weights in some."""
+    run = threading.Thread.run
+
+    def run_recorded(self: threading.Thread) -> None:
+        with recorder:
+            run(self)
+
+    threading.Thread.run = run_recorded  # type: ignore[method-assign]
+
+
+class _SeesNoTracing:
+    """Behind the import of transformers' checks for a compiler: they answer no."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Find the module with the other finders, and wrap its loading."""
+        del path, target
+        module_name, checks = _ASKS_FOR_TRACING
+        if name != module_name:
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def exec_module(module: Any) -> None:
+            execute(module)
+            for check in checks:
+                if hasattr(module, check):
+                    setattr(module, check, lambda *_, **__: False)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec

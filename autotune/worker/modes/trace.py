@@ -1,0 +1,106 @@
+"""Tracing of what a script allocates on a GPU that is not there."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+from ...metering.trial_meter import Window
+from ...records.allocations import Traced
+from ...records.outcome import Fallback
+from ..absent.cuda_in_cpp import CannotPretendError
+from ..absent.pretence import pretend
+from ..absent.recorder import AllocationRecorder
+from ..describing.description import batch_control_of
+from ..describing.root_inputs import RootCall
+from ..plans.layers import class_name_of, repeated_modules
+from .base import Mode
+
+# Optimizers make their state in the first step.
+_STEPS = 2
+
+
+class TraceMode(Mode):
+    """Records what the script allocates on a card, from the import of torch to the end of its second optimizer step."""
+
+    def __post_init__(self) -> None:
+        self._recorder = AllocationRecorder()
+        self._blocks: dict[nn.Module, list[nn.Module]] = {}
+
+    def installed(self) -> None:
+        """Put the card in the place of this process's GPU."""
+        process, card = self._process, self._process.request.card
+        assert card is not None, "a request to trace names a card"
+        try:
+            pretend(card, self._recorder, process.note)
+        except CannotPretendError as error:
+            advice = "Run `autotune fit` without --for on a machine that has the GPU."
+            process.give_up(Fallback(cause=str(error), advice=advice))
+
+    def ready(self) -> None:
+        """Begin a forward: the training call is about to be made."""
+        several = self._process.num_processes
+        if several > 1:
+            cause = f"the script trains in {several} processes, and only one can be followed without their GPUs"
+            self._process.give_up(Fallback(cause=cause, advice="Start it as one process, as it would be on one GPU."))
+        self._recorder.begin("forward")
+
+    def inputs(self, call: RootCall) -> None:
+        """See a root's blocks as it is first called, and checkpoint them if the request says so."""
+        if call.root not in self._blocks:
+            blocks = self._blocks[call.root] = outermost_blocks(call.root)
+            for block in blocks if self._process.request.checkpoints_blocks else ():
+                _checkpoint(block)
+
+    def backward_begins(self, loss: Any) -> None:
+        """Begin a backward."""
+        del loss
+        self._recorder.begin("backward")
+
+    def backward_done(self) -> None:
+        """Go on with the script's own part of the step."""
+        self._recorder.begin("optimizer")
+
+    def step(self, window: Window) -> None:
+        """End with the second step."""
+        if self._process.steps < _STEPS:
+            self._recorder.begin("start")
+            return
+        process, roots = self._process, self._script.roots.modules()
+        parameters = {id(one): one.numel() for root in roots for one in root.parameters()}
+        process.write(
+            Traced(
+                trace=self._recorder.trace(),
+                batch_size=window.batch_size,
+                batch_control=batch_control_of(process.request, self._script.loaders),
+                num_parameters=sum(parameters.values()),
+                blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
+                steps=process.steps,
+                asked=tuple(self._recorder.asked),
+                notes=tuple(process.notes),
+                process=os.getpid(),
+                rank=process.rank,
+            )
+        )
+        process.has_result = True
+        process.end()
+
+
+def outermost_blocks(root: nn.Module) -> list[nn.Module]:
+    """List the modules of a root that repeat and have modules inside, but for those inside of another such module."""
+    found = [module for module in dict.fromkeys(repeated_modules(root)) if next(module.children(), None) is not None]
+    inside = {inner for outer in found for inner in outer.modules() if inner is not outer}
+    return [module for module in found if module not in inside]
+
+
+def _checkpoint(block: nn.Module) -> None:
+    forward = block.forward
+
+    def checkpointed(*arguments: Any, **keywords: Any) -> Any:
+        return checkpoint(forward, *arguments, use_reentrant=False, **keywords)
+
+    block.forward = checkpointed

@@ -1,0 +1,70 @@
+"""`autotune fit --for`: scripts for GPUs are followed on a machine that has none."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from autotune.records.cards import CARDS
+
+from .inside import run_inside
+from .processes import SCRIPTS
+from .told import check_told
+
+SCRIPT = SCRIPTS / "cuda_outright.py"
+
+
+def test_a_script_that_says_cuda_outright_is_followed_unmodified(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "t4-16g,a100-40g", "--json", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    document = json.loads(run.output)
+    assert document["batch_size"] == 256
+    assert [one["card"]["name"] for one in document["fits"]] == ["t4-16gb", "a100-40gb"]
+    for fit in document["fits"]:
+        card, largest = CARDS[fit["card"]["name"]], fit["plain"]["largest"]
+        assert 0.9 * card.memory_bytes < largest["peak_bytes"] * (1 + fit["error"]) <= card.memory_bytes
+        # Two layers of half precision: input, activations before and after, mask; each sample takes some 40 kB.
+        assert 20_000 < card.memory_bytes / largest["batch_size"] < 80_000
+    assert all(line.startswith(f"{SCRIPT}:") for line in document["asked"]), document["asked"]
+
+
+def test_the_answer_names_the_card_and_what_it_rests_on(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "24GiB", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    said = " ".join(run.output.decode().split())
+    assert "The script should fit 24GiB at its own batch size of 256: it needs" in said
+    assert re.search(r"24GiB 24 GiB \d{5,} ", said), said
+    assert "None of it ran on a GPU" in said
+    assert f"The script asked for values, which were not computed, at {SCRIPT}:" in said
+
+
+def test_a_size_that_data_decide_is_refused_with_its_line(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--sized-by-data", folder=tmp_path)
+
+    line = 1 + SCRIPT.read_text().splitlines().index("        x, y = x[y > 4], y[y > 4]")
+    cause = rf"cannot be traced without the GPU: the size of what \w+ returns depends on .* at {SCRIPT}:{line}"
+    check_told(run, status=1, cause=cause, next_step="without --for on a machine with such a GPU")
+
+
+def test_an_unknown_card_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "a100", folder=tmp_path)
+
+    assert run.status == 2
+    assert "there is no card 'a100'" in run.errors
+    assert not (tmp_path / ".autotune").exists()
+
+
+def test_a_script_that_trains_on_the_cpu_needs_no_card(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPTS / "loader_loop.py", "--for", "a100-40g", folder=tmp_path)
+    check_told(run, status=1, cause="nothing of the script's is on the GPU", next_step="must move its model to CUDA")
+
+
+@pytest.mark.parametrize("option", [("--memory-limit", "1GiB")])
+def test_options_that_do_not_go_together_are_refused(option: tuple[str, str], tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "a100-40g", *option, folder=tmp_path)
+    check_told(run, status=2, cause="--for has the memory of the cards", next_step="leave --memory-limit out")

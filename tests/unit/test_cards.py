@@ -1,0 +1,390 @@
+"""What fits cards that are not there: names of cards, the allocator, traces at other sizes, and the answer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from autotune.errors import DiscoveryError, FormatError, UsageError
+from autotune.launch.port import RunResult
+from autotune.predict.caching_allocator import Block, CachingAllocator, DeviceFullError
+from autotune.predict.device_peak import peak_of
+from autotune.records.allocations import AllocationTrace, OperatorCall, TensorForm, Traced, between
+from autotune.records.cards import CARDS, Card, CardFit, read_cards
+from autotune.records.codec import dumps, loads
+from autotune.records.facts import BatchControl
+from autotune.records.outcome import ScriptError
+from autotune.records.run import Line, Request
+from autotune.records.study import StudySpec
+from autotune.report.cards import cards_sentences, cards_table
+from autotune.tuning.card_fit import trace_cards
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+AMPERE = (8, 0)
+
+
+def trace_of(*sizes: int, kept: int = 0) -> AllocationTrace:
+    """Make a trace that allocates storages of these sizes, the first ``kept`` for good, and frees the others."""
+    numbers = range(len(sizes))
+    freed = numbers[kept:]
+    return AllocationTrace("a" * len(sizes) + "f" * len(freed), (*numbers, *freed), sizes)
+
+
+class TestNames:
+    def test_cards_are_named_with_or_without_the_b_in_any_case(self) -> None:
+        assert [card.name for card in read_cards("A100-40g, h100-80GB")] == ["a100-40gb", "h100-80gb"]
+
+    def test_a_size_stands_for_any_card_of_that_memory(self) -> None:
+        (card,) = read_cards("48GiB")
+        assert (card.name, card.memory_bytes) == ("48GiB", 48 * GIB)
+
+    @pytest.mark.parametrize(
+        ("text", "offered"), [("a100", "a100-40gb or a100-80gb"), ("h10-80gb", "h100-80gb"), ("zzz", "t4-16gb")]
+    )
+    def test_an_unknown_card_is_refused_and_the_nearest_are_offered(self, text: str, offered: str) -> None:
+        with pytest.raises(UsageError) as refused:
+            read_cards(text)
+        assert repr(text) in str(refused.value)
+        assert offered in str(refused.value.hint)
+        assert "48GiB" in str(refused.value.hint)
+
+    @pytest.mark.parametrize("text", ["", " , "])
+    def test_no_card_is_refused(self, text: str) -> None:
+        with pytest.raises(UsageError, match="no card is named"):
+            read_cards(text)
+
+    def test_a_card_has_less_than_the_memory_in_its_name(self) -> None:
+        for name, card in CARDS.items():
+            named = int(name.rsplit("-", 1)[1].removesuffix("gb"))
+            assert 0.9 * named < card.memory_bytes / GIB < named, name
+
+    def test_a_card_named_twice_is_one(self) -> None:
+        assert len(read_cards("t4-16g,t4-16gb")) == 1
+
+
+class TestAllocator:
+    def test_sizes_are_rounded_and_come_from_segments(self) -> None:
+        memory = CachingAllocator()
+        memory.allocate(1)
+        assert (memory.allocated, memory.reserved) == (512, 2 * MIB)
+        memory.allocate(2 * MIB)
+        assert (memory.allocated, memory.reserved) == (512 + 2 * MIB, 22 * MIB)
+        memory.allocate(19 * MIB)
+        assert memory.reserved == 42 * MIB, "a segment of its own, in steps of 2 MiB"
+
+    def test_nothing_is_allocated_for_no_bytes(self) -> None:
+        memory = CachingAllocator()
+        assert memory.allocate(0) is None
+        memory.free(None)
+        assert memory.reserved == 0
+
+    def test_the_smallest_free_block_that_fits_is_taken(self) -> None:
+        memory = CachingAllocator()
+        blocks = [memory.allocate(size * MIB) for size in (30, 40, 50)]
+        for block in blocks:
+            memory.free(block)
+        taken = memory.allocate(35 * MIB)
+        assert taken is blocks[1]
+
+    def test_a_remainder_of_a_large_block_is_split_off_only_above_a_mebibyte(self) -> None:
+        memory = CachingAllocator()
+        whole = memory.allocate(30 * MIB)
+        memory.free(whole)
+        near = memory.allocate(29 * MIB)
+        assert near is not None
+        assert near.size == 30 * MIB
+        memory.free(near)
+        smaller = memory.allocate(20 * MIB)
+        assert smaller is not None
+        assert smaller.size == 20 * MIB
+        assert memory.reserved == 30 * MIB
+
+    def test_free_neighbours_merge(self) -> None:
+        memory = CachingAllocator()
+        whole = memory.allocate(40 * MIB)
+        memory.free(whole)
+        parts = [memory.allocate(10 * MIB) for _ in range(4)]
+        assert memory.reserved == 40 * MIB
+        for part in (parts[1], parts[3], parts[2], parts[0]):
+            memory.free(part)
+        again = memory.allocate(40 * MIB)
+        assert again is not None
+        assert memory.reserved == 40 * MIB
+
+    def test_unused_segments_are_given_back_before_the_device_is_full(self) -> None:
+        memory = CachingAllocator(capacity=50 * MIB)
+        memory.free(memory.allocate(30 * MIB))
+        memory.allocate(40 * MIB)
+        assert (memory.reserved, memory.retries) == (40 * MIB, 1)
+        with pytest.raises(DeviceFullError):
+            memory.allocate(20 * MIB)
+
+    def test_the_cache_is_emptied_of_whole_segments_only(self) -> None:
+        memory = CachingAllocator()
+        whole = memory.allocate(30 * MIB)
+        memory.free(whole)
+        part = memory.allocate(10 * MIB)
+        memory.free(memory.allocate(60 * MIB))
+        memory.empty_cache()
+        assert memory.reserved == 30 * MIB
+        memory.free(part)
+        memory.empty_cache()
+        assert (memory.reserved, memory.peak_reserved) == (0, 90 * MIB)
+
+    @pytest.mark.parametrize("seed", range(20))
+    def test_whatever_is_allocated_and_freed_the_books_balance(self, seed: int) -> None:
+        draws = random.Random(seed)
+        memory = CachingAllocator()
+        alive: list[Block] = []
+        for _ in range(400):
+            if alive and draws.random() < 0.5:
+                memory.free(alive.pop(draws.randrange(len(alive))))
+            else:
+                block = memory.allocate(int(2 ** draws.uniform(0, 26)))
+                assert block is not None
+                alive.append(block)
+            assert memory.allocated == sum(block.size for block in alive) <= memory.reserved
+            taken = sorted((block.address, block.address + block.size) for block in alive)
+            assert all(end <= begin for (_, end), (begin, _) in zip(taken, taken[1:], strict=False))
+        for block in alive:
+            memory.free(block)
+        memory.empty_cache()
+        assert (memory.allocated, memory.reserved) == (0, 0)
+
+
+class TestTraces:
+    def test_a_trace_survives_its_json(self) -> None:
+        call = OperatorCall("convolution", (TensorForm((2, 3), 4, "strided"),), {"stride": (1, 1)})
+        trace = AllocationTrace("pao", (1, 0, 0), (512,), (call,))
+        traced = Traced(trace, 8, BatchControl("none", reason="it has none"), 10, 2, process=1, asked=("a.py:3",))
+        assert loads(Line, dumps(traced)) == traced
+
+    def test_sizes_at_another_batch_size_lie_on_a_line(self) -> None:
+        low, high = trace_of(100, 10 * MIB), trace_of(100, 20 * MIB)
+        assert between(low, high, 3.0).storage_bytes == (100, 40 * MIB)
+        assert between(low, high, -0.5).storage_bytes == (100, 5 * MIB)
+
+    def test_the_forms_of_operators_lie_on_it_too(self) -> None:
+        def at(batch: int) -> AllocationTrace:
+            call = OperatorCall("convolution", (TensorForm((batch, 3), 4),), {"groups": (1,)})
+            return AllocationTrace("o", (0,), (), (call,))
+
+        assert between(at(8), at(16), 3.0) == at(32)
+
+    def test_other_operators_cannot_be_put_on_a_line(self) -> None:
+        with pytest.raises(FormatError, match="runs other operators"):
+            between(trace_of(1, 2), trace_of(1, 2, 3), 2.0)
+
+    def test_a_peak_is_the_most_at_a_time(self) -> None:
+        peak = peak_of(trace_of(100 * MIB, 50 * MIB, kept=1), capability=AMPERE)
+        assert peak is not None
+        assert (peak.allocated, peak.reserved) == (150 * MIB, 150 * MIB)
+
+    def test_a_trace_that_passes_the_capacity_has_no_peak(self) -> None:
+        trace = trace_of(100 * MIB, 50 * MIB)
+        assert peak_of(trace, capability=AMPERE, capacity=149 * MIB) is None
+        assert peak_of(trace, capability=AMPERE, capacity=150 * MIB) is not None
+
+    def test_a_kernel_takes_its_workspace_while_it_runs(self) -> None:
+        image = TensorForm((1, 16, 256, 1024), 4)
+        weight = TensorForm((16, 16, 3, 3), 4)
+        call = OperatorCall("convolution_backward", (image, image, weight), {"groups": (1,)})
+        bare = AllocationTrace("a", (0,), (MIB,))
+        trace = AllocationTrace("oa", (0, 0), (MIB,), (call,))
+        without = peak_of(bare, capability=AMPERE)
+        peak = peak_of(trace, capability=AMPERE)
+        assert peak is not None
+        assert without is not None
+        assert peak.allocated - without.allocated == 32 * MIB
+        assert peak_of(trace, capability=AMPERE, workspaces=False) == without
+
+    @pytest.mark.parametrize(
+        ("change", "takes"),
+        [
+            (lambda call: call, 32 * MIB),
+            (lambda call: replace(call, options={"groups": (16,)}), 0),
+            (lambda call: replace(call, tensors=(*call.tensors[:2], TensorForm((16, 16, 1, 1), 4))), 0),
+        ],
+        ids=["3x3", "depthwise", "1x1"],
+    )
+    def test_convolutions_of_one_point_or_one_channel_take_none(
+        self, change: Callable[[OperatorCall], OperatorCall], takes: int
+    ) -> None:
+        image = TensorForm((1, 16, 256, 1024), 4)
+        call = change(
+            OperatorCall("convolution_backward", (image, image, TensorForm((16, 16, 3, 3), 4)), {"groups": (1,)})
+        )
+        peak = peak_of(AllocationTrace("o", (0,), (), (call,)), capability=AMPERE)
+        assert peak is not None
+        assert peak.allocated == takes
+
+    def test_each_thread_that_multiplies_has_a_workspace_of_cublas(self) -> None:
+        call = OperatorCall("mm", (TensorForm((4, 4), 4),))
+        forward = AllocationTrace("poo", (1, 0, 1), (), (call, call))
+        both = AllocationTrace("popo", (1, 0, 2, 1), (), (call, call))
+        found = [peak_of(trace, capability=AMPERE) for trace in (forward, both)]
+        assert [one and one.allocated for one in found] == [8 * MIB + 128 * KIB, 2 * (8 * MIB + 128 * KIB)]
+        hopper = peak_of(both, capability=(9, 0))
+        assert hopper is not None
+        assert hopper.allocated == 64 * MIB
+
+
+def script_at(
+    batch: int, *, control: BatchControl | None = None, blocks: int = 0, checkpointed: bool = False
+) -> Traced:
+    """Make the trace of a script that keeps 1 GiB, and 1 GiB for each sample, or half a GiB where it checkpoints."""
+    control = control or BatchControl("loaders", loaders=(0,))
+    trace = trace_of(GIB, batch * GIB // (2 if checkpointed else 1), kept=1)
+    return Traced(trace, batch, control, 10, 2, process=1, blocks={"Block": blocks} if blocks else {})
+
+
+def run_with(traced: Callable[[Request], Traced | None]) -> tuple[Callable[[Request, str], RunResult], list[Request]]:
+    asked: list[Request] = []
+
+    def run(request: Request, name: str) -> RunResult:
+        del name
+        asked.append(request)
+        found = traced(request)
+        outcome = None if found else ScriptError("ValueError: no", advice="mend it", log_tail=(), traceback="")
+        return RunResult((outcome,), None, None, Path("/run"), traced=found)
+
+    return run, asked
+
+
+def cards(*gib: float) -> list[Card]:
+    return [Card(f"card-{size}", "a GPU", int(size * GIB), AMPERE, 108) for size in gib]
+
+
+def plain(request: Request) -> Traced:
+    return script_at(request.batch_size or 4)
+
+
+def with_blocks(request: Request) -> Traced:
+    return script_at(request.batch_size or 4, blocks=3, checkpointed=request.checkpoints_blocks)
+
+
+def answer(traced: Callable[[Request], Traced | None], *gib: float) -> tuple[str, ...]:
+    found, fits = trace_cards(StudySpec("/train.py"), cards(*gib), run_with(traced)[0])
+    return cards_sentences(found, fits)
+
+
+def largest(fits: Iterable[CardFit], way: Literal["plain", "checkpointed"] = "plain") -> list[int | None]:
+    found = (getattr(one, way) for one in fits)
+    return [None if one.largest is None else one.largest.batch_size for one in found]
+
+
+class TestFits:
+    def test_the_largest_batch_size_is_told_for_each_card_after_two_traces(self) -> None:
+        run, asked = run_with(plain)
+        own, fits = trace_cards(StudySpec("/train.py"), cards(4, 12, 100), run)
+        assert own.batch_size == 4
+        assert [request.batch_size for request in asked] == [None, 8]
+        # 1.4 GiB lie outside of torch's allocator, and a peak may be 4.5 % higher.
+        assert largest(fits) == [1, 9, 93]
+        for one in fits:
+            assert one.plain is not None
+            assert one.plain.largest is not None
+            peak = one.plain.largest.peak_bytes
+            assert peak * (1 + one.error) <= one.card.memory_bytes < (peak + GIB) * (1 + one.error)
+
+    def test_blocks_are_checkpointed_in_two_traces_more(self) -> None:
+        run, asked = run_with(with_blocks)
+        _, fits = trace_cards(StudySpec("/train.py"), cards(12), run)
+        assert [request.checkpoints_blocks for request in asked] == [False, False, True, True]
+        assert largest(fits) == [9]
+        assert largest(fits, "checkpointed") == [18]
+
+    def test_blocks_that_cannot_be_checkpointed_leave_the_rest(self) -> None:
+        def traced(request: Request) -> Traced | None:
+            return None if request.checkpoints_blocks else with_blocks(request)
+
+        _, fits = trace_cards(StudySpec("/train.py"), cards(12), run_with(traced)[0])
+        assert largest(fits) == [9]
+        assert fits[0].checkpointed is None
+
+    def test_cards_of_another_capability_have_traces_of_their_own(self) -> None:
+        run, asked = run_with(plain)
+        trace_cards(StudySpec("/train.py"), [CARDS["a100-40gb"], CARDS["a100-80gb"], CARDS["h100-80gb"]], run)
+        assert [request.card and request.card.name for request in asked] == ["a100-40gb"] * 2 + ["h100-80gb"] * 2
+
+    def test_a_loader_that_does_not_follow_leaves_the_own_size(self) -> None:
+        _, fits = trace_cards(StudySpec("/train.py"), cards(12), run_with(lambda _: script_at(4))[0])
+        assert largest(fits) == [4]
+
+    def test_other_operators_at_twice_the_size_leave_the_own_size(self) -> None:
+        def traced(request: Request) -> Traced:
+            found = plain(request)
+            return replace(found, trace=trace_of(1, 2, 3)) if request.batch_size else found
+
+        _, fits = trace_cards(StudySpec("/train.py"), cards(4, 100), run_with(traced)[0])
+        assert largest(fits) == [None, 4]
+
+    def test_a_script_that_fails_is_told_with_its_cause(self) -> None:
+        with pytest.raises(DiscoveryError, match="cannot be traced without the GPU: ValueError: no") as failed:
+            trace_cards(StudySpec("/train.py"), cards(4), run_with(lambda _: None)[0])
+        assert failed.value.hint == "mend it"
+
+    def test_a_script_that_puts_nothing_on_the_gpu_is_refused(self) -> None:
+        empty = replace(script_at(4), trace=AllocationTrace("", (), ()))
+        with pytest.raises(DiscoveryError, match="nothing of the script's is on the GPU"):
+            trace_cards(StudySpec("/train.py"), cards(4), run_with(lambda _: empty)[0])
+
+
+class TestAnswer:
+    def test_it_names_the_smallest_card_that_holds_the_script(self) -> None:
+        found, fits = trace_cards(StudySpec("/train.py"), cards(100, 4, 12), run_with(plain)[0])
+        assert cards_sentences(found, fits)[0] == (
+            "The script should fit card-12 at its own batch size of 4, the smallest of these cards that holds it: it "
+            "needs 6.4 GiB (6.11 GiB to 6.68 GiB) there."
+        )
+        table = cards_table(found, fits)
+        assert [row[0] for row in table.rows] == ["card-4", "card-12", "card-100"]
+        assert [row[3] for row in table.rows] == ["does not fit", "fits", "fits"]
+        assert [row[4] for row in table.rows] == ["1", "9", "93"]
+        assert len(table.columns) == 5
+
+    def test_where_no_card_holds_it_checkpointing_is_named_that_makes_it_fit(self) -> None:
+        assert answer(with_blocks, 6, 5)[0] == (
+            "The script should fit card-5 at its own batch size of 4 with its 3 Blocks checkpointed, the smallest of "
+            "these cards that holds it: it needs 4.4 GiB (4.2 GiB to 4.59 GiB) there."
+        )
+
+    def test_else_a_smaller_size_is_named(self) -> None:
+        assert answer(plain, 4, 3)[0] == (
+            "The script fits none of these cards at its own batch size of 4: it needs 6.4 GiB (6.11 GiB to 6.68 GiB). "
+            "Batch 1 should fit card-4."
+        )
+
+    def test_one_card_is_no_choice(self) -> None:
+        assert answer(plain, 100)[0].startswith("The script should fit card-100 at its own batch size of 4: it needs")
+        assert answer(plain, 4)[0].startswith("The script does not fit card-4 at its own batch size of 4: it needs")
+
+    def test_a_size_that_cannot_be_set_is_told_alone(self) -> None:
+        control = BatchControl("none", reason="no DataLoader feeds training")
+        run, asked = run_with(lambda _: script_at(4, control=control))
+        found, fits = trace_cards(StudySpec("/train.py"), cards(4, 12), run)
+        assert len(asked) == 1
+        assert largest(fits) == [None, 4]
+        assert "Other batch sizes are not told: no DataLoader feeds training." in cards_sentences(found, fits)
+
+    def test_a_card_that_the_script_refuses_leaves_the_others(self) -> None:
+        def traced(request: Request) -> Traced | None:
+            assert request.card is not None
+            return None if request.card.capability < AMPERE else plain(request)
+
+        named = [CARDS["t4-16gb"], CARDS["a100-40gb"]]
+        found, fits = trace_cards(StudySpec("/train.py"), named, run_with(traced)[0])
+        assert [row[3] for row in cards_table(found, fits).rows] == ["does not run", "fits"]
+        assert any(
+            sentence.startswith("On t4-16gb, the script cannot be traced without the GPU: ValueError: no.")
+            for sentence in cards_sentences(found, fits)
+        )
+
+    def test_values_that_the_script_asked_for_are_named_with_their_lines(self) -> None:
+        said = answer(lambda request: replace(plain(request), asked=("a.py:3", "b.py:9")), 100)
+        assert any("at a.py:3 and b.py:9: it was told 1" in sentence for sentence in said)
