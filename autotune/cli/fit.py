@@ -86,7 +86,9 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
     if ENGINES[spec.engine].target != "script":
         raise UsageError("--for is for scripts that train", hint="leave it out to run the model on this machine")
     if spec.memory_limit_bytes is not None:
-        raise UsageError("--for has the memory of the cards", hint="leave --memory-limit out, or name a size: --for 48GiB")
+        raise UsageError(
+            "--for has the memory of the cards", hint="leave --memory-limit out, or name a size: --for 48GiB"
+        )
     launcher, runs = prepare_one_run("fit", spec)
     make_console().print("Following the unmodified script's first steps by the sizes of its tensors", style="dim")
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
@@ -95,7 +97,9 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
         )
     print_changes(make_console(), launcher.changes)
     if as_json:
-        print_json({"batch_size": traced.batch_size, "asked": traced.asked, "notes": traced.notes, "fits": to_json(fits)})
+        print_json(
+            {"batch_size": traced.batch_size, "asked": traced.asked, "notes": traced.notes, "fits": to_json(fits)}
+        )
     else:
         console = make_console(stderr=False)
         first, *others = cards_sentences(traced, fits)

@@ -46,9 +46,9 @@ class RunResult:
     ``outcomes`` has one entry per configuration of the request, None for one that was not reached. ``failure`` says why
     a run failed while no configuration was under way, as in a discovery that died while describing the script.
     ``compared`` (one of each process), ``located``, ``traced`` and ``audit`` are what runs in modes ``verify``,
-    ``locate``, ``trace`` and ``audit`` have found; the former three have no outcome but a failure. ``reason`` is the worker's own last word.
-    ``trained_after_s`` is the time that the run's process took to its first training call, None where it came to none.
-    ``is_forked``: that process came out of a fork server.
+    ``locate``, ``trace`` and ``audit`` have found; the former three have no outcome but a failure. ``reason`` is the
+    worker's own last word. ``trained_after_s`` is the time that the run's process took to its first training call, None
+    where it came to none. ``is_forked``: that process came out of a fork server.
     """
 
     outcomes: tuple[Outcome | None, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..records.allocations import AllocationTrace
+from ..records.cards import Card
 from .caching_allocator import Block, CachingAllocator, DeviceFullError
 from .kernels import KERNELS, Kernel, cublas_workspace_bytes
 
@@ -21,17 +22,17 @@ class DevicePeak:
 
 
 def peak_of(
-    trace: AllocationTrace, *, capability: tuple[int, int], capacity: int | None = None, workspaces: bool = True
+    trace: AllocationTrace, card: Card, *, capacity: int | None = None, workspaces: bool = True
 ) -> DevicePeak | None:
     """Simulate a trace on a device; None where it runs out of memory.
 
     Args:
         trace: what the script allocates and frees.
-        capability: the device's compute capability.
+        card: the device.
         capacity: the most that torch may reserve there, in bytes; None for no limit.
         workspaces: whether kernels take what they need besides their results.
     """
-    run = _Run(trace, capability, CachingAllocator(capacity), workspaces=workspaces)
+    run = _Run(trace, card, CachingAllocator(capacity), workspaces=workspaces)
     try:
         run.run()
     except DeviceFullError:
@@ -41,11 +42,9 @@ def peak_of(
 
 
 class _Run:
-    def __init__(
-        self, trace: AllocationTrace, capability: tuple[int, int], memory: CachingAllocator, *, workspaces: bool
-    ) -> None:
+    def __init__(self, trace: AllocationTrace, card: Card, memory: CachingAllocator, *, workspaces: bool) -> None:
         self.memory = memory
-        self._trace, self._capability, self._workspaces = trace, capability, workspaces
+        self._trace, self._card, self._workspaces = trace, card, workspaces
         self._alive: dict[int, Block | None] = {}
         self._phase = 0
         self._multiplied: set[bool] = set()
@@ -71,13 +70,13 @@ class _Run:
         """Run an operator, with the allocations of its results; return the place behind them."""
         call = self._trace.operators[number]
         kernel = KERNELS.get(call.name, _NO_KERNEL) if self._workspaces else _NO_KERNEL
-        if kernel.multiplies:
-            self._multiply()
-        before = self.memory.allocate(kernel.before(call))
+        before = self.memory.allocate(kernel.before(call, self._card))
         while place < len(self._trace.kinds) and self._trace.kinds[place] == "a":
             self._allocate(self._trace.numbers[place])
             place += 1
-        self.memory.free(self.memory.allocate(kernel.after(call)))
+        if kernel.multiplies:
+            self._multiply()
+        self.memory.free(self.memory.allocate(kernel.after(call, self._card)))
         self.memory.free(before)
         return place
 
@@ -86,7 +85,7 @@ class _Run:
         is_backward = self._trace.PHASES[self._phase] == "backward"
         if is_backward not in self._multiplied:
             self._multiplied.add(is_backward)
-            self.memory.allocate(cublas_workspace_bytes(self._capability))
+            self.memory.allocate(cublas_workspace_bytes(self._card))
 
     def _allocate(self, number: int) -> None:
         self._alive[number] = self.memory.allocate(self._trace.storage_bytes[number])

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..records.allocations import OperatorCall, TensorForm
+from ..records.cards import Card
 
-Workspace = Callable[[OperatorCall], int]
+Workspace = Callable[[OperatorCall, Card], int]
 
 _MIB = 1 << 20
 _CONVOLUTION = {"stride": 3, "padding": 4, "dilation": 5, "transposed": 6, "groups": 8}
@@ -27,15 +28,15 @@ class Kernel:
     ``multiplies``: it runs in cuBLAS. ``options`` are the arguments that the rules read, by their place.
     """
 
-    before: Workspace = lambda _: 0
-    after: Workspace = lambda _: 0
+    before: Workspace = lambda *_: 0
+    after: Workspace = lambda *_: 0
     multiplies: bool = False
     options: Mapping[str, int] = field(default_factory=dict)
 
 
-def cublas_workspace_bytes(capability: tuple[int, int]) -> int:
+def cublas_workspace_bytes(card: Card) -> int:
     """Return what a handle of cuBLAS keeps, one for each thread that multiplies (ATen/cuda/CublasHandlePool.cpp)."""
-    return 32 * _MIB if capability[0] == 9 else 2 * 4 * _MIB + 8 * 16 * 1024
+    return 32 * _MIB if card.capability[0] == 9 else 2 * 4 * _MIB + 8 * 16 * 1024
 
 
 def tensor_bytes(tensor: TensorForm) -> int:
@@ -43,18 +44,18 @@ def tensor_bytes(tensor: TensorForm) -> int:
     return math.prod(tensor.shape) * tensor.item_bytes
 
 
-def _copies(call: OperatorCall) -> int:
+def _copies(call: OperatorCall, _: Card) -> int:
     """Kernels that take contiguous inputs only copy the others first (native/cuda/Normalization.cuh and others)."""
     return sum(tensor_bytes(one) for one in call.tensors if one.layout == "strided")
 
 
-def _image_copy(call: OperatorCall) -> int:
-    """cuDNN and torch's own kernels take images contiguous or channels-last (native/Convolution.cpp)."""
+def _image_copy(call: OperatorCall, _: Card) -> int:
+    """CuDNN and torch's own kernels take images contiguous or channels-last (native/Convolution.cpp)."""
     first = call.tensors[0]
     return tensor_bytes(first) if first.layout == "strided" else 0
 
 
-def _convolution_backward(call: OperatorCall) -> int:
+def _convolution_backward(call: OperatorCall, _: Card) -> int:
     """Kernels of more than one point have copies of input and result in another layout (empirical).
 
     Depthwise convolutions in NCHW are torch's own kernels, which need none (native/cuda/DepthwiseConv2d.cu).
@@ -67,10 +68,58 @@ def _convolution_backward(call: OperatorCall) -> int:
     return tensor_bytes(image) + tensor_bytes(result)
 
 
-def _product_with_result(call: OperatorCall) -> int:
+def _product_with_result(call: OperatorCall, _: Card) -> int:
     """The sum over ``grad_out * out`` has the product in full in float32 (transformers/cuda/attention_backward.cu)."""
     first = call.tensors[0]
     return tensor_bytes(first) if first.item_bytes > 2 else 0
+
+
+_BLOCK, _VECTOR, _WARP = 512, 4, 32  # threads of a reduction's block, elements that one loads, threads of a warp
+_LEAST_VALUES, _MOST_VALUES = 16, 256  # that a thread sums up
+
+
+def _reduction(call: OperatorCall, card: Card) -> int:
+    """A sum of many values is split among blocks, which leave their parts in memory (native/cuda/Reduce.cuh)."""
+    tensor = call.tensors[0]
+    sizes = tensor.shape
+    reduced = {place % len(sizes) for place in call.options.get("dim", ()) or range(len(sizes))}
+    outputs = math.prod(size for place, size in enumerate(sizes) if place not in reduced)
+    inputs = math.prod(sizes) // outputs if outputs else 0
+    if not inputs:
+        return 0
+    along_rows = len(sizes) - 1 in reduced
+    vector = 1
+    if not along_rows:
+        vector = next(number for number in (_VECTOR, 2, 1) if not sizes[-1] % number)
+    first, second = (inputs, outputs) if along_rows else (outputs // vector, inputs)
+    threads = _BLOCK // vector
+    width = min(_power_of_two(first, threads), _WARP)
+    height = min(_power_of_two(second, threads), threads // width)
+    width = min(_power_of_two(first, threads), threads // height)
+    step, values, columns = 1, inputs, outputs // vector
+    if along_rows:
+        step *= width
+    else:
+        columns = -(-columns // width)
+    values = -(-inputs // step)
+    if values < min(height * _LEAST_VALUES, _MOST_VALUES):
+        return 0
+    step *= height
+    values = -(-inputs // step)
+    wanted = card.num_processors * (card.threads_per_processor // (width * height))
+    if values < _MOST_VALUES or columns > wanted:
+        return 0
+    most = min(-(-wanted // columns), -(-values // _LEAST_VALUES))
+    blocks = max(most, -(-values // _MOST_VALUES))
+    if blocks <= 1:
+        return 0
+    # Sums are kept in single precision.
+    return 4 * outputs * blocks * (1 if along_rows else width * vector)
+
+
+def _power_of_two(number: int, most: int) -> int:
+    """Return the largest power of two up to a number, and up to ``most``."""
+    return min(1 << max(number, 1).bit_length() - 1, most)
 
 
 _COPIES = Kernel(before=_copies)
@@ -93,6 +142,7 @@ KERNELS: Mapping[str, Kernel] = {
         _COPIES,
     ),
     "_scaled_dot_product_efficient_attention_backward": Kernel(before=_product_with_result),
+    "sum": Kernel(after=_reduction, options={"dim": 1}),
     "convolution": Kernel(before=_image_copy, options=_CONVOLUTION),
     "convolution_backward": Kernel(before=_image_copy, after=_convolution_backward, options=_CONVOLUTION_BACKWARD),
 }

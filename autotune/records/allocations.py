@@ -68,7 +68,9 @@ class Traced:
     process: int
     rank: int = 0
     blocks: dict[str, int] = field(default_factory=dict)  # how many of each class repeat in the model
-    asked: tuple[str, ...] = ()  # lines of the script that asked for a tensor's value, and got one that was not computed
+    asked: tuple[
+        str, ...
+    ] = ()  # lines of the script that asked for a tensor's value, and got one that was not computed
     notes: tuple[str, ...] = ()
 
 
@@ -102,7 +104,9 @@ def _each(on_line: Callable[[int, int], int], low: Any, high: Any) -> Any:
     if low == high:
         return low
     if is_dataclass(low) and not isinstance(low, type):
-        return replace(low, **{one.name: _each(on_line, getattr(low, one.name), getattr(high, one.name)) for one in fields(low)})
+        return replace(
+            low, **{one.name: _each(on_line, getattr(low, one.name), getattr(high, one.name)) for one in fields(low)}
+        )
     if isinstance(low, tuple) and len(low) == len(high):
         return tuple(_each(on_line, *pair) for pair in zip(low, high, strict=True))
     if isinstance(low, dict) and low.keys() == high.keys():

@@ -26,6 +26,11 @@ class Card:
     capability: tuple[int, int]
     num_processors: int
 
+    @property
+    def threads_per_processor(self) -> int:
+        """Return how many threads a multiprocessor holds (CUDA Programming Guide, compute capabilities)."""
+        return {(7, 5): 1024}.get(self.capability, 1536 if self.capability[1] or self.capability[0] == 12 else 2048)
+
 
 def _card(name: str, title: str, gib: float, capability: tuple[int, int], num_processors: int) -> Card:
     return Card(name, title, int(gib * _GIB), capability, num_processors)

@@ -18,8 +18,10 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
     error = max(one.error for one in fits)
     said = [
         _answer(traced, fits),
-        f"None of it ran on a GPU: the script's first {traced.steps} optimizer steps were followed by the sizes of its "
-        f"tensors. A size fits if its peak does when it is {error:.1%} higher.",
+        (
+            f"None of it ran on a GPU: the script's first {traced.steps} optimizer steps were followed by the sizes of "
+            f"its tensors. A size fits if its peak does when it is {error:.1%} higher."
+        ),
     ]
     if traced.asked:
         lines = joined(list(traced.asked[:_MOST_LINES]))
@@ -74,7 +76,14 @@ def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:
         for one in sorted(fits, key=lambda one: one.card.memory_bytes)
     )
     own = f"Peak at {traced.batch_size or 'its own batch'}"
-    columns = ("Card", "Memory", own, "", "Fits up to batch", *((f"{own}, checkpointed", "", "Fits up to") if has_blocks else ()))
+    columns = (
+        "Card",
+        "Memory",
+        own,
+        "",
+        "Fits up to batch",
+        *((f"{own}, checkpointed", "", "Fits up to") if has_blocks else ()),
+    )
     return Table(columns, rows, frozenset({1, 2, 4, 5, 7}))
 
 

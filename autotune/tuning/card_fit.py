@@ -25,7 +25,7 @@ _LARGEST_SIZE = 1 << 20
 
 
 def trace_cards(spec: StudySpec, cards: Sequence[Card], run: Run) -> tuple[Traced, tuple[CardFit, ...]]:
-    """Trace a script for each kind of card; return the first trace, and what fits each card.
+    """Trace a script for each generation of cards; return the first trace, and what fits each card.
 
     Args:
         spec: the script.
@@ -35,17 +35,19 @@ def trace_cards(spec: StudySpec, cards: Sequence[Card], run: Run) -> tuple[Trace
     Raises:
         DiscoveryError: the script comes to its second optimizer step on none of them.
     """
-    traced: dict[tuple[int, int], tuple[_Traces, _Traces | None] | DiscoveryError] = {}
+    # Kernels, and what scripts ask a card for, depend on the major number of its capability.
+    traced: dict[int, tuple[_Traces, _Traces | None] | DiscoveryError] = {}
     for card in cards:
-        if card.capability not in traced:
+        generation = card.capability[0]
+        if generation not in traced:
             try:
-                traced[card.capability] = _trace(spec, card, run)
+                traced[generation] = _trace(spec, card, run)
             except DiscoveryError as error:
-                traced[card.capability] = error
+                traced[generation] = error
     found = [one for one in traced.values() if not isinstance(one, DiscoveryError)]
     if not found:
         raise next(one for one in traced.values() if isinstance(one, DiscoveryError))
-    return found[0][0].own, tuple(_fit(traced[card.capability], card) for card in cards)
+    return found[0][0].own, tuple(_fit(traced[card.capability[0]], card) for card in cards)
 
 
 def _trace(spec: StudySpec, card: Card, run: Run) -> tuple[_Traces, _Traces | None]:
@@ -66,7 +68,7 @@ def _trace(spec: StudySpec, card: Card, run: Run) -> tuple[_Traces, _Traces | No
 
 
 class _Traces:
-    """The traces of a script on cards of one compute capability, at its own batch size and at twice that.
+    """The traces of a script on cards of one generation, at its own batch size and at twice that.
 
     With the trace of the script as it is, which it is ``like``, its blocks are checkpointed.
     """
@@ -101,9 +103,7 @@ class _Traces:
 
     def _trace(self, batch_size: int | None) -> Traced:
         control = None if batch_size is None else self.own.batch_control
-        result = self._run(
-            self._request(batch_size=batch_size, control=control), f"{self._name}-{batch_size or 'own'}"
-        )
+        result = self._run(self._request(batch_size=batch_size, control=control), f"{self._name}-{batch_size or 'own'}")
         if result.traced is None:
             failed = result.outcomes[0] or result.failure
             cause = getattr(failed, "cause", "") or "it ended before its second optimizer step"
@@ -125,7 +125,7 @@ def _way(traces: _Traces, card: Card) -> Way:
     @functools.cache
     def at(size: int | None) -> SizePeak:
         trace = traces.at(size)
-        peak = peak_of(trace, capability=card.capability)
+        peak = peak_of(trace, card)
         assert peak is not None, "without a capacity"
         has_cudnn = any(call.name.startswith("convolution") for call in trace.operators)
         return SizePeak(size, peak.reserved + (_OUTSIDE_BYTES if has_cudnn else _OUTSIDE_WITHOUT_CUDNN_BYTES))

@@ -40,6 +40,8 @@ LEFT_OUT = {
     "autotune export STUDY --as transformers": "as above",
     "autotune audit train.py": "`tests/e2e/test_audit.py` has scripts that checkpoint",
     "autotune audit train.py -- --epochs 1": "as above",
+    "autotune fit train.py --for a100-40g,h100-80g": "`tests/e2e/test_cards.py` has a script for a GPU",
+    "autotune fit train.py --for t4-16g,rtx4090-24g,a100-40g,h100-80g": "as above",
     "autotune run -m package.train -- --epochs 1": "`tests/e2e/test_ways_in.py` runs a module",
     "autotune launch BUNDLE -m package.train -- --epochs 1": "as above",
     "autotune gate BUNDLE train.py --graphs-only": "`tests/e2e/test_gate.py` has a script with graphs",

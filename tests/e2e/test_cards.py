@@ -38,7 +38,7 @@ def test_the_answer_names_the_card_and_what_it_rests_on(tmp_path: Path) -> None:
     assert run.status == 0, run.errors
     said = " ".join(run.output.decode().split())
     assert "The script should fit 24GiB at its own batch size of 256: it needs" in said
-    assert re.search(r"24GiB 24 GiB \d{5,} ", said), said
+    assert re.search(r"24GiB 24 GiB 1\.\d+ GiB fits \d{5,} ", said), said
     assert "None of it ran on a GPU" in said
     assert f"The script asked for values, which were not computed, at {SCRIPT}:" in said
 

@@ -6,7 +6,7 @@ import sys
 import types
 from argparse import Namespace
 
-import numpy
+import numpy as np
 import pytest
 import torch
 
@@ -271,6 +271,6 @@ def test_arrays_of_numpy_have_their_samples_in_their_first_dimension(
 ) -> None:
     monkeypatch.setattr("autotune.worker.hooks.samples.option_values", options)
     samples = counter()
-    samples.training_call((numpy.zeros(64), numpy.zeros((64, 200))), {"mask": numpy.zeros(())})
+    samples.training_call((np.zeros(64), np.zeros((64, 200))), {"mask": np.zeros(())})
     samples.backward_done()
     assert samples.close() == Window(samples=64, calls=1, backwards=1, batch_size=64, guessed=guessed)

@@ -444,7 +444,9 @@ def test_a_script_with_nothing_to_try_is_not_called_the_best(undescribed):
     facts = dataclasses.replace(FACTS, batch_control=control, clusters=(), undescribed=undescribed)
     found = decide(StudyRecord("s", StudySpec("train.py"), 0.0, "0", facts, TRIED[:1]), LIMIT, STOP)
     assert found.reason is not None
-    assert found.reason.text == "Your baseline stays, at 340.0 samples/s: at its batch size nothing else is worth trying."
+    assert (
+        found.reason.text == "Your baseline stays, at 340.0 samples/s: at its batch size nothing else is worth trying."
+    )
 
 
 def test_a_model_is_not_told_to_pass_options():

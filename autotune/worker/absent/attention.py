@@ -17,7 +17,7 @@ _CUDNN_FIRST, _PREFERS_CUDNN = (2, 10), (9, 10)
 
 
 def choose_attention(capability: tuple[int, int]) -> None:
-    """Have ``scaled_dot_product_attention`` take the kernel for tensors on CUDA that a card of this capability takes."""
+    """Have ``scaled_dot_product_attention`` take the kernel for tensors on CUDA that such a card takes."""
     functional: Any = nn.functional
     plain = functional.scaled_dot_product_attention
 
@@ -30,12 +30,12 @@ def choose_attention(capability: tuple[int, int]) -> None:
         is_causal: bool = False,
         scale: float | None = None,
         enable_gqa: bool = False,
-    ) -> torch.Tensor:
+    ) -> Any:
+        def products() -> Any:
+            return plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
         if query.device.type != "cuda" or query.is_nested:
-            result: torch.Tensor = plain(
-                query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa
-            )
-            return result
+            return products()
         if torch.is_autocast_enabled("cuda"):
             half = torch.get_autocast_dtype("cuda")
             query, key, value = (each.to(half) if each.is_floating_point() else each for each in (query, key, value))
@@ -44,8 +44,7 @@ def choose_attention(capability: tuple[int, int]) -> None:
         with torch.amp.autocast("cuda", enabled=False):
             kernel = _kernel(capability, query, key, value, attn_mask, dropout_p, is_causal)
             if kernel == "math":
-                result = plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-                return result
+                return products()
             return _run(kernel, query, key, value, _as_bias(attn_mask, query, key), dropout_p, is_causal, scale)
 
     functional.scaled_dot_product_attention = scaled_dot_product_attention
@@ -106,7 +105,7 @@ def _run(
     dropout: float,
     is_causal: bool,
     scale: float | None,
-) -> torch.Tensor:
+) -> Any:
     aten = torch.ops.aten
     trains = torch.is_grad_enabled() and any(each.requires_grad for each in (query, key, value))
     if kernel == "cudnn":
@@ -114,9 +113,7 @@ def _run(
             query, key, value, bias, trains, dropout, is_causal, False, scale=scale
         )
     elif kernel == "flash":
-        outputs = aten._scaled_dot_product_flash_attention(
-            query, key, value, dropout, is_causal, False, scale=scale
-        )
+        outputs = aten._scaled_dot_product_flash_attention(query, key, value, dropout, is_causal, False, scale=scale)
     else:
         groups = query.shape[-3] // key.shape[-3]
         if groups > 1:
@@ -124,5 +121,4 @@ def _run(
         outputs = aten._scaled_dot_product_efficient_attention(
             query, key, value, bias, trains, dropout, is_causal, scale=scale
         )
-    result: torch.Tensor = outputs[0]
-    return result
+    return outputs[0]

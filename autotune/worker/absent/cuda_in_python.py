@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -50,7 +50,7 @@ class _Stream:
         del arguments, keywords
         self.device, self.cuda_stream, self.stream_id, self.idx, self.prev_idx = torch.device("cuda:0"), 0, 0, 0, 0
 
-    def __enter__(self) -> _Stream:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -89,7 +89,7 @@ def answer_for(card: Card, cache_emptied: Callable[[], None]) -> None:
         is_integrated=False,
         is_multi_gpu_board=False,
         L2_cache_size=40 << 20,
-        max_threads_per_multi_processor=2048 if minor == 0 and major != 12 else 1536,
+        max_threads_per_multi_processor=card.threads_per_processor,
         regs_per_multiprocessor=65536,
         shared_memory_per_block=49152,
         shared_memory_per_multiprocessor=102400,
@@ -115,7 +115,7 @@ def answer_for(card: Card, cache_emptied: Callable[[], None]) -> None:
         "is_bf16_supported": lambda including_emulation=True: including_emulation or major >= 8,
         "is_tf32_supported": lambda: major >= 8,
         "get_arch_list": lambda: [f"sm_{major}{minor}"],
-        "empty_cache": lambda: cache_emptied(),
+        "empty_cache": cache_emptied,
         "mem_get_info": lambda *_, **__: (card.memory_bytes - _CONTEXT_BYTES, card.memory_bytes),
         "memory_stats": lambda *_, **__: defaultdict(int),
         "memory_summary": lambda *_, **__: "",

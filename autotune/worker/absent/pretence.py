@@ -94,7 +94,9 @@ def _answer_questions(recorder: AllocationRecorder) -> None:
         return format(recorder.answer(one), spec) if one.dim() == 0 else f"<{tuple(one.shape)}>"
 
     tensor.tolist = lambda one: to_list(real(one) if isinstance(one, FakeTensor) else one)
-    tensor.numpy = lambda one, **keywords: to_numpy(real(one), **keywords) if isinstance(one, FakeTensor) else to_numpy(one, **keywords)
+    tensor.numpy = lambda one, **keywords: (
+        to_numpy(real(one), **keywords) if isinstance(one, FakeTensor) else to_numpy(one, **keywords)
+    )
     tensor.__format__ = format_
     tensor.pin_memory = lambda one, *_, **__: one
     tensor.is_pinned = lambda *_, **__: False
@@ -106,7 +108,7 @@ def _choose_as_on_cuda() -> None:
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
 
-    optimizer._foreach_supported_types.append(FakeTensor)  # type: ignore[attr-defined]
+    optimizer._foreach_supported_types.append(FakeTensor)
 
     def has_foreach(tensors: Any, device: torch.device) -> bool:
         del tensors
@@ -127,7 +129,8 @@ def _leave_out(note: Callable[[str], None]) -> None:
         return (lambda one: one) if model is None else model
 
     module.compile = compile_
-    nn.Module.compile = lambda *_, **__: note(_NOT_COMPILED)
+    any_module: Any = nn.Module
+    any_module.compile = lambda *_, **__: note(_NOT_COMPILED)
     module.save = lambda *_, **__: None
 
 
@@ -167,7 +170,7 @@ class _SeesNoTracing:
         module_name, checks = _ASKS_FOR_TRACING
         if name != module_name:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec

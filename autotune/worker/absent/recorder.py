@@ -74,7 +74,8 @@ class AllocationRecorder(TorchDispatchMode):
         """Return what was recorded."""
         events: list[tuple[EventKind, int]] = []
         # Storages that go together do so in the order of their addresses, which is another one in each process.
-        for kind, together in itertools.groupby(zip(self._kinds, self._numbers, strict=True), lambda event: event[0]):
+        for kind, group in itertools.groupby(zip(self._kinds, self._numbers, strict=True), lambda event: event[0]):
+            together = list(group)
             events += sorted(together) if kind == "f" else together
         kinds, numbers = zip(*events, strict=True) if events else ((), ())
         return AllocationTrace("".join(kinds), numbers, tuple(self._storage_bytes), tuple(self._operators))

@@ -22,8 +22,8 @@ class SampleCounter:
     named, and none of the loader's: a data set may make whole batches. Otherwise the inputs tell the number, by the
     dimension of a known batch size or by dimension 0 as a guess; the same inputs twice in a step (LBFGS closures,
     checkpointing) count once. NumPy's arrays tell it as tensors do. A list of other objects, such as graphs, has one
-    sample each if it has as many as the user or an option of the script says. Inputs that all come out of other calls (the steps of a solver, a head behind its model)
-    are no samples of their own.
+    sample each if it has as many as the user or an option of the script says. Inputs that all come out of other calls
+    (the steps of a solver, a head behind its model) are no samples of their own.
 
     Attributes:
         call_samples: of the latest call.
@@ -105,7 +105,7 @@ class SampleCounter:
         return outer[0][0], 0, True
 
     def _number_without_tensors(self, values: tuple[Any, ...]) -> tuple[int, bool]:
-        """Return the samples of a batch of the script's own objects or of NumPy's arrays, and whether that is a guess."""
+        """Return the samples of a batch of objects or of NumPy's arrays, and whether that is a guess."""
         sizes = {self._known, *self._script_sizes.values(), *(size for _, size in _batch_sizes(option_values))}
         arrays = [shape[0] for one in values if isinstance(shape := getattr(one, "shape", None), tuple) and shape]
         lists = [len(one) for one in values if isinstance(one, (list, tuple))]
