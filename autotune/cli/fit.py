@@ -85,10 +85,10 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
 
     if ENGINES[spec.engine].target != "script":
         raise UsageError("--for is for scripts that train", hint="leave it out to run the model on this machine")
-    if spec.memory_limit_bytes is not None:
-        raise UsageError(
-            "--for has the memory of the cards", hint="leave --memory-limit out, or name a size: --for 48GiB"
-        )
+    given = {"--memory-limit": spec.memory_limit_bytes, "--batch-sizes": spec.batch_sizes, "--devices": spec.devices}
+    for option, value in given.items():
+        if value:
+            raise UsageError(f"--for does not go together with {option}", hint=f"leave {option} out")
     launcher, runs = prepare_one_run("fit", spec)
     make_console().print("Following the unmodified script's first steps by the sizes of its tensors", style="dim")
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
@@ -98,7 +98,13 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
     print_changes(make_console(), launcher.changes)
     if as_json:
         print_json(
-            {"batch_size": traced.batch_size, "asked": traced.asked, "notes": traced.notes, "fits": to_json(fits)}
+            {
+                "batch_size": traced.batch_size,
+                "asked": traced.asked,
+                "asked_integers": traced.asked_integers,
+                "notes": traced.notes,
+                "fits": to_json(fits),
+            }
         )
     else:
         console = make_console(stderr=False)

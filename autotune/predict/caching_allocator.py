@@ -17,10 +17,6 @@ _SMALL, _SMALL_SEGMENT = _MIB, 2 * _MIB
 _OWN_SEGMENT, _LARGE_SEGMENT, _ROUND_SEGMENT = 10 * _MIB, 20 * _MIB, 2 * _MIB
 
 
-class DeviceFullError(Exception):
-    """A segment does not fit the device, even after all unused ones were given back."""
-
-
 @dataclass(eq=False)
 class Block:
     """A part of a segment; ``before`` and ``behind`` are its neighbours in the segment."""
@@ -34,26 +30,19 @@ class Block:
 
 
 class CachingAllocator:
-    """Allocates blocks of one device; ``capacity`` is the most that it may reserve, None for no limit.
+    """Allocates blocks of one device, which has room for all of them.
 
-    ``reserved`` and ``allocated`` are bytes now, ``peak_reserved`` and ``peak_allocated`` the most so far. ``retries``
-    counts how often unused segments had to be given back to make room.
+    ``reserved`` and ``allocated`` are bytes now, ``peak_reserved`` and ``peak_allocated`` the most so far.
     """
 
-    def __init__(self, capacity: int | None = None) -> None:
-        self.capacity = capacity
+    def __init__(self) -> None:
         self.reserved = self.allocated = self.peak_reserved = self.peak_allocated = 0
-        self.retries = 0
         self._segments = 0
         # Free blocks by size, then address; of small blocks (True) and others.
         self._free: dict[bool, list[tuple[int, int, Block]]] = {False: [], True: []}
 
     def allocate(self, size: int) -> Block | None:
-        """Allocate a block of at least so many bytes; None for no bytes.
-
-        Raises:
-            DeviceFullError: it does not fit.
-        """
+        """Allocate a block of at least so many bytes; None for no bytes."""
         if size <= 0:
             return None
         size = -(-size // _ROUND) * _ROUND
@@ -100,11 +89,6 @@ class CachingAllocator:
             length = _SMALL_SEGMENT
         else:
             length = _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_SEGMENT) * _ROUND_SEGMENT
-        if self.capacity is not None and self.reserved + length > self.capacity:
-            self.retries += 1
-            self.empty_cache()
-            if self.reserved + length > self.capacity:
-                raise DeviceFullError(f"{length} bytes do not fit beside {self.reserved} of {self.capacity}")
         self.reserved += length
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         self._segments += 1

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ..records.allocations import AllocationTrace
 from ..records.cards import Card
-from .caching_allocator import Block, CachingAllocator, DeviceFullError
+from .caching_allocator import Block, CachingAllocator
 from .kernels import KERNELS, Kernel, cublas_workspace_bytes
 
 _NO_KERNEL = Kernel()
@@ -14,45 +14,32 @@ _NO_KERNEL = Kernel()
 
 @dataclass(frozen=True)
 class DevicePeak:
-    """The most that a trace allocates and reserves of a device, in bytes; ``retries`` as the allocator counts them."""
+    """The most that a trace allocates and reserves of a device, in bytes."""
 
     allocated: int
     reserved: int
-    retries: int = 0
 
 
-def peak_of(
-    trace: AllocationTrace, card: Card, *, capacity: int | None = None, workspaces: bool = True
-) -> DevicePeak | None:
-    """Simulate a trace on a device; None where it runs out of memory.
-
-    Args:
-        trace: what the script allocates and frees.
-        card: the device.
-        capacity: the most that torch may reserve there, in bytes; None for no limit.
-        workspaces: whether kernels take what they need besides their results.
-    """
-    run = _Run(trace, card, CachingAllocator(capacity), workspaces=workspaces)
-    try:
-        run.run()
-    except DeviceFullError:
-        return None
-    memory = run.memory
-    return DevicePeak(memory.peak_allocated, memory.peak_reserved, memory.retries)
+def peak_of(trace: AllocationTrace, card: Card) -> DevicePeak:
+    """Simulate what a script allocates and frees on a card that has room for all of it."""
+    run = _Run(trace, card, CachingAllocator())
+    run.run()
+    return DevicePeak(run.memory.peak_allocated, run.memory.peak_reserved)
 
 
 class _Run:
-    def __init__(self, trace: AllocationTrace, card: Card, memory: CachingAllocator, *, workspaces: bool) -> None:
+    def __init__(self, trace: AllocationTrace, card: Card, memory: CachingAllocator) -> None:
         self.memory = memory
-        self._trace, self._card, self._workspaces = trace, card, workspaces
+        self._trace, self._card = trace, card
         self._alive: dict[int, Block | None] = {}
         self._phase = 0
         self._multiplied: set[bool] = set()
+        self._tried: set[str] = set()
 
     def run(self) -> None:
         """Go through all events."""
-        place, end = 0, len(self._trace.kinds)
-        while place < end:
+        place = 0
+        while place < len(self._trace.kinds):
             kind, number = self._trace.kinds[place], self._trace.numbers[place]
             place += 1
             if kind == "a":
@@ -64,21 +51,23 @@ class _Run:
             elif kind == "e":
                 self.memory.empty_cache()
             else:
-                place = self._operator(number, place)
+                results = self._trace.operators[number].num_results
+                self._operator(number, self._trace.numbers[place : place + results])
+                place += results
 
-    def _operator(self, number: int, place: int) -> int:
-        """Run an operator, with the allocations of its results; return the place behind them."""
+    def _operator(self, number: int, results: tuple[int, ...]) -> None:
         call = self._trace.operators[number]
-        kernel = KERNELS.get(call.name, _NO_KERNEL) if self._workspaces else _NO_KERNEL
+        kernel = KERNELS.get(call.name, _NO_KERNEL)
         before = self.memory.allocate(kernel.before(call, self._card))
-        while place < len(self._trace.kinds) and self._trace.kinds[place] == "a":
-            self._allocate(self._trace.numbers[place])
-            place += 1
+        for storage in results:
+            self._allocate(storage)
         if kernel.multiplies:
             self._multiply()
+        if kernel.tries_algorithms and any(call.options.get("benchmark", ())) and str(call) not in self._tried:
+            self._tried.add(str(call))
+            self.memory.empty_cache()
         self.memory.free(self.memory.allocate(kernel.after(call, self._card)))
         self.memory.free(before)
-        return place
 
     def _multiply(self) -> None:
         # Autograd has a thread for each device, which has a handle of its own.

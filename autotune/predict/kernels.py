@@ -16,8 +16,6 @@ from ..records.cards import Card
 Workspace = Callable[[OperatorCall, Card], int]
 
 _MIB = 1 << 20
-_CONVOLUTION = {"stride": 3, "padding": 4, "dilation": 5, "transposed": 6, "groups": 8}
-_CONVOLUTION_BACKWARD = {"stride": 4, "padding": 5, "dilation": 6, "transposed": 7, "groups": 9, "output_mask": 10}
 
 
 @dataclass(frozen=True)
@@ -25,18 +23,21 @@ class Kernel:
     """The memory that an operator's kernel takes while it runs.
 
     ``before`` is there while the results are allocated, ``after`` is allocated once they are; both in bytes of a call.
-    ``multiplies``: it runs in cuBLAS. ``options`` are the arguments that the rules read, by their place.
+    ``multiplies``: it runs in cuBLAS. ``tries_algorithms``: with ``torch.backends.cudnn.benchmark``, cuDNN tries some
+    at each new form, and torch empties its cache after that (native/cudnn/Conv_v8.cpp). ``options`` are the arguments
+    that the rules read, by their place.
     """
 
     before: Workspace = lambda *_: 0
     after: Workspace = lambda *_: 0
     multiplies: bool = False
+    tries_algorithms: bool = False
     options: Mapping[str, int] = field(default_factory=dict)
 
 
 def cublas_workspace_bytes(card: Card) -> int:
     """Return what a handle of cuBLAS keeps, one for each thread that multiplies (ATen/cuda/CublasHandlePool.cpp)."""
-    return 32 * _MIB if card.capability[0] == 9 else 2 * 4 * _MIB + 8 * 16 * 1024
+    return 32 * _MIB if card.capability[0] >= 9 else 2 * 4 * _MIB + 8 * 16 * 1024
 
 
 def tensor_bytes(tensor: TensorForm) -> int:
@@ -80,6 +81,8 @@ _LEAST_VALUES, _MOST_VALUES = 16, 256  # that a thread sums up
 
 def _reduction(call: OperatorCall, card: Card) -> int:
     """A sum of many values is split among blocks, which leave their parts in memory (native/cuda/Reduce.cuh)."""
+    if not call.tensors:
+        return 0
     tensor = call.tensors[0]
     sizes = tensor.shape
     reduced = {place % len(sizes) for place in call.options.get("dim", ()) or range(len(sizes))}
@@ -113,8 +116,8 @@ def _reduction(call: OperatorCall, card: Card) -> int:
     blocks = max(most, -(-values // _MOST_VALUES))
     if blocks <= 1:
         return 0
-    # Sums are kept in single precision.
-    return 4 * outputs * blocks * (1 if along_rows else width * vector)
+    # Sums of halves are kept in single precision.
+    return max(4, tensor.item_bytes) * outputs * blocks * (1 if along_rows else width * vector)
 
 
 def _power_of_two(number: int, most: int) -> int:
@@ -143,7 +146,9 @@ KERNELS: Mapping[str, Kernel] = {
     ),
     "_scaled_dot_product_efficient_attention_backward": Kernel(before=_product_with_result),
     "sum": Kernel(after=_reduction, options={"dim": 1}),
-    "convolution": Kernel(before=_image_copy, options=_CONVOLUTION),
-    "convolution_backward": Kernel(before=_image_copy, after=_convolution_backward, options=_CONVOLUTION_BACKWARD),
+    "convolution": Kernel(before=_image_copy, tries_algorithms=True, options={"groups": 8}),
+    "convolution_backward": Kernel(
+        before=_image_copy, after=_convolution_backward, tries_algorithms=True, options={"groups": 9}
+    ),
 }
 """Kernels by operator; all others take nothing besides their results."""

@@ -27,11 +27,13 @@ class OperatorCall:
     """An operator that ran on the device, with what its kernel's own allocations depend on.
 
     ``tensors`` are its tensor arguments in order. ``options`` are other arguments by name, as whole numbers.
+    ``num_results`` counts the storages that it allocates for its results.
     """
 
     name: str  # of the ATen operator, without its overload
     tensors: tuple[TensorForm, ...]
     options: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    num_results: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class AllocationTrace:
     """Allocations and frees of device memory in the order in which the script makes them.
 
     Event number i is of kind ``kinds[i]``, with the number ``numbers[i]``: storage ``a`` allocated or ``f`` freed (an
-    index into ``storage_bytes``), operator ``o`` ran (an index into ``operators``; what it returns is allocated next),
+    index into ``storage_bytes``), operator ``o`` ran (an index into ``operators``; its results are allocated next),
     phase ``p`` begins (an index into ``PHASES``), the cache is emptied by the script (``e``).
     """
 
@@ -49,10 +51,6 @@ class AllocationTrace:
     numbers: tuple[int, ...]
     storage_bytes: tuple[int, ...]
     operators: tuple[OperatorCall, ...] = ()
-
-    def __post_init__(self) -> None:
-        if len(self.kinds) != len(self.numbers):
-            raise FormatError("an allocation trace has as many kinds as numbers")
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,7 @@ class Traced:
     asked: tuple[
         str, ...
     ] = ()  # lines of the script that asked for a tensor's value, and got one that was not computed
+    asked_integers: tuple[str, ...] = ()  # those of them that asked for a whole number
     notes: tuple[str, ...] = ()
 
 

@@ -100,11 +100,12 @@ class Way:
     """What a script needs on a card, as it is or with its blocks checkpointed.
 
     ``own`` is the peak at the script's own batch size, ``largest`` that at the largest batch size which should fit the
-    card; None where none does.
+    card; None where none does. If other sizes than its own are not told, ``own_alone`` is the reason.
     """
 
     own: SizePeak
     largest: SizePeak | None
+    own_alone: str = ""
 
 
 @dataclass(frozen=True)

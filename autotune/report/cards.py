@@ -23,15 +23,24 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
             f"its tensors. A size fits if its peak does when it is {error:.1%} higher."
         ),
     ]
+    if traced.asked_integers:
+        where = _some(traced.asked_integers)
+        said.insert(
+            1, f"Peaks are far too low if a size depends on the whole numbers asked for at {where}: each was 1."
+        )
     if traced.asked:
-        lines = joined(list(traced.asked[:_MOST_LINES]))
-        more = f" and {len(traced.asked) - _MOST_LINES} more lines" if len(traced.asked) > _MOST_LINES else ""
-        said.append(f"The script asked for values, which were not computed, at {lines}{more}: it was told 1, or True.")
-    if not traced.batch_control.can_set:
-        said.append(f"Other batch sizes are not told: {traced.batch_control.reason}.")
+        where = _some(traced.asked)
+        said.append(f"The script asked for values, which were not computed, at {where}: it was told 1, or True.")
+    reasons = [way.own_alone for one in fits for way in (one.plain, one.checkpointed) if way and way.own_alone]
+    said += [f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)]
     said += [f"On {one.card.name}, {one.problem}." for one in fits if one.problem]
     said += [f"note: {note}" for note in traced.notes]
     return tuple(map(sentence, said))
+
+
+def _some(lines: Sequence[str]) -> str:
+    more = [f"{len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+    return joined([*lines[:_MOST_LINES], *more])
 
 
 def _answer(traced: Traced, fits: Sequence[CardFit]) -> str:
@@ -71,7 +80,7 @@ def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:
         (
             one.card.name,
             format_bytes(one.card.memory_bytes),
-            *(cell for name in ways for cell in _cells(one, getattr(one, name))),
+            *(cell for name in ways for cell in _cells(one, getattr(one, name), traced.batch_size)),
         )
         for one in sorted(fits, key=lambda one: one.card.memory_bytes)
     )
@@ -87,8 +96,10 @@ def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:
     return Table(columns, rows, frozenset({1, 2, 4, 5, 7}))
 
 
-def _cells(fit: CardFit, way: Way | None) -> tuple[str, str, str]:
+def _cells(fit: CardFit, way: Way | None, own_size: int | None) -> tuple[str, str, str]:
     if way is None:
         return "", "does not run" if fit.problem else "", ""
     holds = "fits" if fit.holds(way) else "does not fit"
-    return format_bytes(way.own.peak_bytes), holds, str(way.largest.batch_size or "own") if way.largest else "none"
+    largest = "not known" if way.own_alone else "none" if way.largest is None else str(way.largest.batch_size)
+    own = "" if way.own.batch_size == own_size else f" at {way.own.batch_size}"
+    return format_bytes(way.own.peak_bytes) + own, holds, largest

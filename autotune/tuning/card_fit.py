@@ -11,6 +11,7 @@ from ..launch.requests import trace_request
 from ..predict.device_peak import peak_of
 from ..records.allocations import AllocationTrace, Traced, between
 from ..records.cards import Card, CardFit, SizePeak, Way
+from ..records.outcome import Fallback
 from ..records.run import Request
 from ..records.study import StudySpec
 
@@ -22,6 +23,9 @@ _OUTSIDE_BYTES, _OUTSIDE_WITHOUT_CUDNN_BYTES = 1720 << 20, 1430 << 20
 # Nine of ten of those peaks were within this share.
 _ERROR = 0.045
 _LARGEST_SIZE = 1 << 20
+# Bytes that a third batch size may lie beside the line through two, as a share of all.
+_TOLERANCE = 0.001
+_WITH_GPU = "it may need what only the GPU has: run `autotune fit` without --for on a machine with one"
 
 
 def trace_cards(spec: StudySpec, cards: Sequence[Card], run: Run) -> tuple[Traced, tuple[CardFit, ...]]:
@@ -61,7 +65,7 @@ def _trace(spec: StudySpec, card: Card, run: Run) -> tuple[_Traces, _Traces | No
     if not plain.own.blocks:
         return plain, None
     try:
-        return plain, _Traces(spec, card, run, like=plain.own)
+        return plain, _Traces(spec, card, run, like=plain)
     except DiscoveryError:
         # A block may take what torch's checkpoint cannot hand on.
         return plain, None
@@ -70,29 +74,19 @@ def _trace(spec: StudySpec, card: Card, run: Run) -> tuple[_Traces, _Traces | No
 class _Traces:
     """The traces of a script on cards of one generation, at its own batch size and at twice that.
 
-    With the trace of the script as it is, which it is ``like``, its blocks are checkpointed.
+    A third one, at four times that, is only compared. With the trace of the script as it is, which it is ``like``, its
+    blocks are checkpointed; whether sizes follow the batch is known by then. ``own_alone`` is why they do not.
     """
 
-    def __init__(self, spec: StudySpec, card: Card, run: Run, *, like: Traced | None = None) -> None:
+    def __init__(self, spec: StudySpec, card: Card, run: Run, *, like: _Traces | None = None) -> None:
         self._request = functools.partial(trace_request, spec, card, checkpoints_blocks=like is not None)
         self._run = run
         self._name = f"trace-{card.name}{'-checkpointed' if like else ''}"
         self.own = self._trace(None)
-        size = self.own.batch_size
         self._larger: Traced | None = None
-        if size is not None and self.own.batch_control.can_set:
-            larger = self._trace(2 * size)
-            if larger.batch_size == 2 * size:
-                self._larger = larger
-
-    @property
-    def can_resize(self) -> bool:
-        """Return whether other batch sizes than the script's own can be told."""
-        try:
-            self.at(None if self.own.batch_size is None else 2 * self.own.batch_size)
-        except FormatError:
-            return False
-        return self._larger is not None
+        self.own_alone: str = self._why_alone() if like is None else like.own_alone
+        if like is not None and not self.own_alone:
+            self.own_alone = self._why_not_twice()
 
     def at(self, batch_size: int | None) -> AllocationTrace:
         """Return the trace at a batch size, on a straight line through two; None for the script's own."""
@@ -101,17 +95,52 @@ class _Traces:
             return own.trace
         return between(own.trace, larger.trace, (batch_size - own.batch_size) / own.batch_size)
 
+    def _why_alone(self) -> str:
+        """Trace other batch sizes; return why they cannot be told, empty if they can."""
+        size, control = self.own.batch_size, self.own.batch_control
+        if size is None or not control.can_set:
+            return control.reason or "its batch size could not be counted"
+        if not self.own.trace.storage_bytes:
+            return ""
+        if why := self._why_not_twice():
+            return why
+        try:
+            expected, found = self.at(4 * size).storage_bytes, self._trace(4 * size).trace.storage_bytes
+        except (DiscoveryError, FormatError) as error:
+            return str(error)
+        if len(expected) != len(found) or sum(map(_differ, expected, found)) > _TOLERANCE * sum(found):
+            return "what it allocates is no straight line in the batch size"
+        return ""
+
+    def _why_not_twice(self) -> str:
+        size = self.own.batch_size
+        assert size is not None, "it can be set"
+        try:
+            larger = self._trace(2 * size)
+            between(self.own.trace, larger.trace, 1.0)
+        except (DiscoveryError, FormatError) as error:
+            return str(error)
+        if larger.batch_size != 2 * size:
+            return f"its batches had {larger.batch_size} samples where {2 * size} were asked for"
+        self._larger = larger
+        return ""
+
     def _trace(self, batch_size: int | None) -> Traced:
         control = None if batch_size is None else self.own.batch_control
         result = self._run(self._request(batch_size=batch_size, control=control), f"{self._name}-{batch_size or 'own'}")
-        if result.traced is None:
-            failed = result.outcomes[0] or result.failure
-            cause = getattr(failed, "cause", "") or "it ended before its second optimizer step"
-            raise DiscoveryError(
-                f"the script cannot be traced without the GPU: {cause}",
-                hint=getattr(failed, "advice", "") or f"its output is in {result.directory}",
-            )
-        return result.traced
+        if result.traced is not None:
+            return result.traced
+        failed = result.outcomes[0] or result.failure
+        cause = getattr(failed, "cause", "") or "it ended before the steps that are needed"
+        where = "" if batch_size is None else f" at batch {batch_size}"
+        raise DiscoveryError(
+            f"the script cannot be followed without the GPU{where}: {cause}",
+            hint=failed.advice if isinstance(failed, Fallback) else _WITH_GPU,
+        )
+
+
+def _differ(first: int, second: int) -> int:
+    return abs(first - second)
 
 
 def _fit(traced: tuple[_Traces, _Traces | None] | DiscoveryError, card: Card) -> CardFit:
@@ -125,19 +154,17 @@ def _way(traces: _Traces, card: Card) -> Way:
     @functools.cache
     def at(size: int | None) -> SizePeak:
         trace = traces.at(size)
-        peak = peak_of(trace, card)
-        assert peak is not None, "without a capacity"
         has_cudnn = any(call.name.startswith("convolution") for call in trace.operators)
-        return SizePeak(size, peak.reserved + (_OUTSIDE_BYTES if has_cudnn else _OUTSIDE_WITHOUT_CUDNN_BYTES))
+        outside = _OUTSIDE_BYTES if has_cudnn else _OUTSIDE_WITHOUT_CUDNN_BYTES
+        return SizePeak(size, peak_of(trace, card).reserved + outside)
 
     def fits(peak: SizePeak) -> bool:
         return peak.peak_bytes * (1 + _ERROR) <= card.memory_bytes
 
     size = traces.own.batch_size
-    own = at(size)
-    if size is None or not traces.can_resize:
-        return Way(own, own if fits(own) else None)
-    return Way(own, _largest(size, at, fits))
+    if size is None or traces.own_alone:
+        return Way(at(size), None, traces.own_alone)
+    return Way(at(size), _largest(size, at, fits))
 
 
 def _largest(start: int, at: Callable[[int], SizePeak], fits: Callable[[SizePeak], bool]) -> SizePeak | None:

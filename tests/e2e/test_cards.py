@@ -47,7 +47,7 @@ def test_a_size_that_data_decide_is_refused_with_its_line(tmp_path: Path) -> Non
     run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--sized-by-data", folder=tmp_path)
 
     line = 1 + SCRIPT.read_text().splitlines().index("        x, y = x[y > 4], y[y > 4]")
-    cause = rf"cannot be traced without the GPU: the size of what \w+ returns depends on .* at {SCRIPT}:{line}"
+    cause = rf"cannot be followed without the GPU: the size of what \w+ returns depends on .* at {SCRIPT}:{line}"
     check_told(run, status=1, cause=cause, next_step="without --for on a machine with such a GPU")
 
 
@@ -64,7 +64,9 @@ def test_a_script_that_trains_on_the_cpu_needs_no_card(tmp_path: Path) -> None:
     check_told(run, status=1, cause="nothing of the script's is on the GPU", next_step="must move its model to CUDA")
 
 
-@pytest.mark.parametrize("option", [("--memory-limit", "1GiB")])
-def test_options_that_do_not_go_together_are_refused(option: tuple[str, str], tmp_path: Path) -> None:
-    run = run_inside("fit", SCRIPT, "--for", "a100-40g", *option, folder=tmp_path)
-    check_told(run, status=2, cause="--for has the memory of the cards", next_step="leave --memory-limit out")
+@pytest.mark.parametrize(
+    ("option", "value"), [("--memory-limit", "1GiB"), ("--batch-sizes", "8:16"), ("--devices", "0")]
+)
+def test_options_that_do_not_go_together_with_cards_are_refused(option: str, value: str, tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "a100-40g", option, value, folder=tmp_path)
+    check_told(run, status=2, cause=f"--for does not go together with {option}", next_step=f"leave {option} out")

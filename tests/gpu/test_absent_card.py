@@ -108,9 +108,7 @@ def followed(script: Path, folder: Path) -> DevicePeak:
     )
     result = launcher.run(trace_request(spec, card), device=None, on_event=lambda _: None, cancel=threading.Event())
     assert result.traced is not None, f"{result.outcomes} {result.failure}"
-    peak = peak_of(result.traced.trace, card)
-    assert peak is not None
-    return peak
+    return peak_of(result.traced.trace, card)
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ class Graph:
 @pytest.mark.parametrize(
     ("known", "options", "number"),
     [
-        pytest.param(None, {}, 0, id="nobody says how many"),
+        pytest.param(None, {}, 0, id="no number is named"),
         pytest.param(None, {"--batch_size": 3}, 3, id="an option says it"),
         pytest.param(3, {}, 3, id="the user says it"),
         pytest.param(None, {"--heads": 3}, 0, id="another option is as large"),

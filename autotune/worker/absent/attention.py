@@ -83,7 +83,8 @@ def _kernel(
         return "flash"
     alignment = 16 // query.element_size() if capability[0] >= 8 or query.dtype in _HALVES else 1
     has_type = query.dtype == torch.float32 or is_half
-    if has_type and is_same and head % alignment == 0 and allowed.mem_efficient_sdp_enabled():
+    is_aligned = head == key.shape[-1] and head % alignment == value.shape[-1] % alignment == 0
+    if has_type and is_aligned and allowed.mem_efficient_sdp_enabled():
         return "efficient"
     return "math"
 

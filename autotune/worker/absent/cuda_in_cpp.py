@@ -23,10 +23,7 @@ _HOOKS = "_ZN2at6detail12getCUDAHooksEv"  # ATen/detail/CUDAHooksInterface.h
 _MOST_ENTRIES = 64
 _BEFORE_ENTRIES = 16  # bytes: what C++ keeps of the class in front of a table
 # Machine code of `return (1, 0)` and `return (0, 0)`. As a Device that is cuda:0, as a Stream cuda:0's default stream.
-_CODE = {
-    "x86_64": ("b80100000031d2c3", "31c031d2c3"),
-    "aarch64": ("200080d2010080d2c0035fd6", "000080d2010080d2c0035fd6"),
-}
+_CODE = {"x86_64": ("b80100000031d2c3", "31c031d2c3")}
 _ONE_OF_GUARD = ("type", "exchangeDevice", "getDevice", "getStream", "getDefaultStream", "exchangeStream")
 _ONE_OF_HOOKS = ("isBuilt", "isAvailable", "hasPrimaryContext", "deviceCount")
 _ZERO_OF_HOOKS = ("init", "setCurrentDevice", "getCurrentDevice", "exchangeDevice", "maybeExchangeDevice")
@@ -71,6 +68,8 @@ def pretend() -> None:
     get_hooks.restype = ctypes.c_void_p
     hooks = get_hooks()
     answers = _copy_of_table(hooks)
+    if asked(answers[_place(hook_names, "isBuilt")])(hooks) & 0xFF not in (0, 1):
+        raise CannotPretendError(f"torch {torch.__version__} has its hooks in another form than its headers say")
     for names, code in ((_ONE_OF_HOOKS, one), (_ZERO_OF_HOOKS, zero)):
         for name in names:
             answers[_place(hook_names, name)] = code

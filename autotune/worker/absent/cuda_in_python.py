@@ -13,6 +13,7 @@ from ...records.cards import Card
 
 # What a process has of the device before its first tensor. Scripts that size themselves by it see a fresh card.
 _CONTEXT_BYTES = 512 << 20
+_CUDNN = 91900
 _NO_BYTES = (
     "memory_allocated",
     "max_memory_allocated",
@@ -127,8 +128,8 @@ def answer_for(card: Card, cache_emptied: Callable[[], None]) -> None:
         "Event": _Stream,
         "current_stream": lambda *_: stream,
         "default_stream": lambda *_: stream,
-        "stream": lambda *_: _Stream(),
-        "device": lambda *_: _Stream(),
+        "stream": _Stream,
+        "device": _Stream,
         "is_current_stream_capturing": lambda: False,
         "utilization": lambda *_: 0,
     }
@@ -138,6 +139,9 @@ def answer_for(card: Card, cache_emptied: Callable[[], None]) -> None:
                 setattr(module, name, answer)
     torch.backends.cuda.is_built = lambda: True
     torch.backends.cudnn.is_available = lambda: True
+    torch.backends.cudnn.version = lambda: _CUDNN
+    for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
+        setattr(torch.cuda.nvtx, name, lambda *_, **__: 0)
     native: Any = torch._C
     native._cuda_getDeviceCount = lambda: 1
     native._cuda_isCurrentStreamCapturing = lambda: False

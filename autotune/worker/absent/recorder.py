@@ -9,6 +9,7 @@ import sysconfig
 import threading
 import weakref
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -52,6 +53,7 @@ class AllocationRecorder(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.asked: Counter[str] = Counter()
+        self.asked_integers: Counter[str] = Counter()
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         # Modes belong to a thread, and the fake mode keeps a state that threads would share.
         self._lock = threading.RLock()
@@ -88,8 +90,10 @@ class AllocationRecorder(TorchDispatchMode):
     def answer(self, tensor: torch.Tensor) -> bool | int | float:
         """Return what a question for the value of a fake tensor is told."""
         line = _asking_line()
-        if len(self.asked) < _MOST_LINES or line in self.asked:
-            self.asked[line] += 1
+        is_integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+        for asked in (self.asked, self.asked_integers) if is_integer else (self.asked,):
+            if len(asked) < _MOST_LINES or line in asked:
+                asked[line] += 1
         value = 0 if getattr(tensor, "_autotune_says_no", False) else 1
         if tensor.dtype == torch.bool:
             return bool(value)
@@ -127,9 +131,10 @@ class AllocationRecorder(TorchDispatchMode):
             for leaf in leaves:
                 leaf._autotune_says_no = True  # type: ignore[attr-defined]
         leaves = [leaf for leaf in leaves if leaf.device.type == "cuda"]
+        storages = {leaf.untyped_storage()._cdata for leaf in leaves}
         if leaves and call is not None:
             self._add("o", len(self._operators))
-            self._operators.append(call)
+            self._operators.append(replace(call, num_results=len(storages - self._known.keys())))
         for leaf in leaves:
             self._see(leaf)
         return result
@@ -164,7 +169,10 @@ def _described(name: str, args: Any, keywords: Any) -> OperatorCall | None:
     tensors = tuple(
         _form(leaf) for leaf in tree_leaves((args, keywords)) if isinstance(leaf, torch.Tensor) and leaf.dim()
     )
-    options = {option: _numbers(args[place]) for option, place in wanted.options.items() if place < len(args)}
+    given = {option: args[place] for option, place in wanted.options.items() if place < len(args)}
+    options = {option: _numbers(value) for option, value in given.items() if value is not None}
+    if wanted.tries_algorithms:
+        options["benchmark"] = _numbers(torch.backends.cudnn.benchmark)
     return OperatorCall(name, tensors, options)
 
 
@@ -191,7 +199,7 @@ def _asking_line() -> str:
             line = f"{file}:{frame.f_lineno}"
             if not file.startswith(_LIBRARIES):
                 return line
-            if f"{'/torch/'}" not in file:
+            if "/torch/" not in file:
                 outside = outside or line
         frame = frame.f_back
     return outside or "a line that cannot be told"

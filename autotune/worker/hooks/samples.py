@@ -21,9 +21,9 @@ class SampleCounter:
     DataLoaders tell the number where they feed the call, unless the inputs have a dimension of the size that the user
     named, and none of the loader's: a data set may make whole batches. Otherwise the inputs tell the number, by the
     dimension of a known batch size or by dimension 0 as a guess; the same inputs twice in a step (LBFGS closures,
-    checkpointing) count once. NumPy's arrays tell it as tensors do. A list of other objects, such as graphs, has one
-    sample each if it has as many as the user or an option of the script says. Inputs that all come out of other calls
-    (the steps of a solver, a head behind its model) are no samples of their own.
+    checkpointing) count once. NumPy's arrays among the arguments tell it too. A list of other objects, such as graphs,
+    has one sample each if it has as many as the user or an option of the script says. Inputs that all come out of other
+    calls (the steps of a solver, a head behind its model) are no samples of their own.
 
     Attributes:
         call_samples: of the latest call.

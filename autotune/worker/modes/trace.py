@@ -20,12 +20,12 @@ from ..describing.root_inputs import RootCall
 from ..plans.layers import class_name_of, repeated_modules
 from .base import Mode
 
-# Optimizers make their state in the first step.
-_STEPS = 2
+# Optimizers make their state in their first step. Where there are several, the others may step after the leading one.
+_STEPS, _STEPS_OF_SEVERAL = 2, 3
 
 
 class TraceMode(Mode):
-    """Records what the script allocates on a card, from the import of torch to the end of its second optimizer step."""
+    """Records what the script allocates on a card, from the import of torch to the end of the steps that it needs."""
 
     def __post_init__(self) -> None:
         self._recorder = AllocationRecorder()
@@ -52,7 +52,7 @@ class TraceMode(Mode):
     def inputs(self, call: RootCall) -> None:
         """See a root's blocks as it is first called, and checkpoint them if the request says so."""
         if call.root not in self._blocks:
-            blocks = self._blocks[call.root] = outermost_blocks(call.root)
+            blocks = self._blocks[call.root] = checkpointed_blocks(call.root)
             for block in blocks if self._process.request.checkpoints_blocks else ():
                 _checkpoint(block)
 
@@ -66,8 +66,9 @@ class TraceMode(Mode):
         self._recorder.begin("optimizer")
 
     def step(self, window: Window) -> None:
-        """End with the second step."""
-        if self._process.steps < _STEPS:
+        """End with the last step that is needed."""
+        several = len(self._script.steps.optimizers) > 1
+        if self._process.steps < (_STEPS_OF_SEVERAL if several else _STEPS):
             self._recorder.begin("start")
             return
         process, roots = self._process, self._script.roots.modules()
@@ -81,6 +82,7 @@ class TraceMode(Mode):
                 blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
                 steps=process.steps,
                 asked=tuple(self._recorder.asked),
+                asked_integers=tuple(self._recorder.asked_integers),
                 notes=tuple(process.notes),
                 process=os.getpid(),
                 rank=process.rank,
@@ -90,7 +92,7 @@ class TraceMode(Mode):
         process.end()
 
 
-def outermost_blocks(root: nn.Module) -> list[nn.Module]:
+def checkpointed_blocks(root: nn.Module) -> list[nn.Module]:
     """List the modules of a root that repeat and have modules inside, but for those inside of another such module."""
     found = [module for module in dict.fromkeys(repeated_modules(root)) if next(module.children(), None) is not None]
     inside = {inner for outer in found for inner in outer.modules() if inner is not outer}
