@@ -303,8 +303,8 @@ class TestFits:
         own, fits = trace_cards(StudySpec("/train.py"), cards(4, 12, 100), run)
         assert own.batch_size == 4
         assert [request.batch_size for request in asked] == [None, 8, 16], "the last one only checks the line"
-        # 1.4 GiB lie outside of torch's allocator, and a peak may be 4.5 % higher.
-        assert largest(fits) == [1, 9, 93]
+        # 1.4 GiB lie outside of torch's allocator, and a peak may be 6 % higher.
+        assert largest(fits) == [1, 8, 91]
         for one in fits:
             assert one.plain is not None
             assert one.plain.largest is not None
@@ -315,15 +315,15 @@ class TestFits:
         run, asked = run_with(with_blocks)
         _, fits = trace_cards(StudySpec("/train.py"), cards(12), run)
         assert [request.checkpoints_blocks for request in asked] == [False] * 3 + [True] * 2
-        assert largest(fits) == [9]
-        assert largest(fits, "checkpointed") == [18]
+        assert largest(fits) == [8]
+        assert largest(fits, "checkpointed") == [17]
 
     def test_blocks_that_cannot_be_checkpointed_leave_the_rest(self) -> None:
         def traced(request: Request) -> Traced | None:
             return None if request.checkpoints_blocks else with_blocks(request)
 
         _, fits = trace_cards(StudySpec("/train.py"), cards(12), run_with(traced)[0])
-        assert largest(fits) == [9]
+        assert largest(fits) == [8]
         assert fits[0].checkpointed is None
 
     def test_cards_of_another_generation_have_traces_of_their_own(self) -> None:
@@ -377,23 +377,23 @@ class TestAnswer:
         found, fits = trace_cards(StudySpec("/train.py"), cards(100, 4, 12), run_with(plain)[0])
         assert cards_sentences(found, fits)[0] == (
             "The script should fit card-12 at its own batch size of 4, the smallest of these cards that holds it: it "
-            "needs 6.4 GiB (6.11 GiB to 6.68 GiB) there."
+            "needs 6.4 GiB (6.01 GiB to 6.78 GiB) there."
         )
         table = cards_table(found, fits)
         assert [row[0] for row in table.rows] == ["card-4", "card-12", "card-100"]
         assert [row[3] for row in table.rows] == ["does not fit", "fits", "fits"]
-        assert [row[4] for row in table.rows] == ["1", "9", "93"]
+        assert [row[4] for row in table.rows] == ["1", "8", "91"]
         assert len(table.columns) == 5
 
     def test_where_no_card_holds_it_checkpointing_is_named_that_makes_it_fit(self) -> None:
         assert answer(with_blocks, 6, 5)[0] == (
             "The script should fit card-5 at its own batch size of 4 with its 3 Blocks checkpointed, the smallest of "
-            "these cards that holds it: it needs 4.4 GiB (4.2 GiB to 4.59 GiB) there."
+            "these cards that holds it: it needs 4.4 GiB (4.13 GiB to 4.66 GiB) there."
         )
 
     def test_else_a_smaller_size_is_named(self) -> None:
         assert answer(plain, 4, 3)[0] == (
-            "The script fits none of these cards at its own batch size of 4: it needs 6.4 GiB (6.11 GiB to 6.68 GiB). "
+            "The script fits none of these cards at its own batch size of 4: it needs 6.4 GiB (6.01 GiB to 6.78 GiB). "
             "Batch 1 should fit card-4."
         )
 
