@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import re
 import sys
 import sysconfig
 import threading
@@ -30,6 +31,7 @@ Phase = Literal["start", "forward", "backward", "optimizer"]
 
 _HERE = str(Path(__file__).parent.parent.parent)
 _LIBRARIES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
+_PACKAGES = re.compile(r"/(?:site|dist)-packages/")
 _IMAGE_DIMENSIONS = 4
 # No value is infinite or no number. What is computed from such an answer says no too.
 _SAYS_NO = frozenset({"isnan", "isinf"})
@@ -197,7 +199,7 @@ def _asking_line() -> str:
         file = frame.f_code.co_filename
         if not file.startswith((_HERE, "<")):
             line = f"{file}:{frame.f_lineno}"
-            if not file.startswith(_LIBRARIES):
+            if not file.startswith(_LIBRARIES) and not _PACKAGES.search(file):
                 return line
             if "/torch/" not in file:
                 outside = outside or line
