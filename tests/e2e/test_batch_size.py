@@ -12,6 +12,7 @@ import pytest
 from autotune.errors import UsageError
 from autotune.launch.requests import discovery_request, trial_request
 from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
 from autotune.records.measurement import Schedule
 from autotune.records.outcome import NoEffect, ScriptError
 from autotune.records.study import StudySpec
@@ -190,6 +191,22 @@ def test_what_cannot_be_set_is_said_and_only_plans_are_searched(
 
 def test_an_option_of_the_command_line_is_seen_whoever_reads_it(discovered: Discover) -> None:
     assert discovered("own_batches_globals.py", "--batch_size=8").facts.batch_control.options == {"--batch_size": 8}
+
+
+def test_a_list_of_objects_has_as_many_samples_as_an_option_says_in_every_run(tmp_path: Path) -> None:
+    """Guards a baseline that discovery could count and its repetitions could not."""
+    script, control = SCRIPTS / "lists_of_graphs.py", BatchControl("none", reason="no DataLoader feeds training")
+    run = measure(script, configurations=(Configuration(batch_size=6),), control=control, folder=tmp_path)
+    measured = run.measurement()
+    assert set(measured.samples_per_step) == {6}
+    assert measured.batch_size == 6
+    assert not measured.samples_are_guessed
+
+
+def test_where_samples_cannot_be_counted_the_option_for_them_is_named_all_the_same(discovered: Discover) -> None:
+    facts = discovered("lists_of_graphs.py", "--wrapped").facts
+    assert facts.batch_size is None
+    assert "`--batch_size={batch_size:6}`" in facts.batch_control.advice_to_pass(facts.batch_size)
 
 
 def test_what_cannot_be_set_is_said_on_the_screen(tmp_path: Path) -> None:
