@@ -37,7 +37,7 @@ def fit(
 ) -> None:
     """Run a script for a few steps, and predict which batch sizes fit, and with which plans.
 
-    With --for nothing is computed: the script's first two steps are followed by the sizes of its tensors alone.
+    With --for nothing is computed: the script's first steps are followed by the sizes of its tensors alone.
     """
     from .. import pipeline
     from ..report.build import describe_facts

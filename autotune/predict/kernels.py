@@ -99,11 +99,7 @@ def _reduction(call: OperatorCall, card: Card) -> int:
     width = min(_power_of_two(first, threads), _WARP)
     height = min(_power_of_two(second, threads), threads // width)
     width = min(_power_of_two(first, threads), threads // height)
-    step, values, columns = 1, inputs, outputs // vector
-    if along_rows:
-        step *= width
-    else:
-        columns = -(-columns // width)
+    step, columns = (width, outputs) if along_rows else (1, -(-(outputs // vector) // width))
     values = -(-inputs // step)
     if values < min(height * _LEAST_VALUES, _MOST_VALUES):
         return 0

@@ -61,14 +61,11 @@ class Traced:
     trace: AllocationTrace
     batch_size: int | None  # that arrived at the model
     batch_control: BatchControl
-    num_parameters: int
     steps: int  # optimizer steps that were seen
     process: int
     rank: int = 0
     blocks: dict[str, int] = field(default_factory=dict)  # how many of each class repeat in the model
-    asked: tuple[
-        str, ...
-    ] = ()  # lines of the script that asked for a tensor's value, and got one that was not computed
+    asked: tuple[str, ...] = ()  # lines that asked for a tensor's value, and got one that was not computed
     asked_integers: tuple[str, ...] = ()  # those of them that asked for a whole number
     notes: tuple[str, ...] = ()
 

@@ -1,7 +1,8 @@
 """GPUs by name: the memory that processes can have on them, and their compute capability.
 
-Memory is the total capacity that torch names in its out-of-memory errors on such cards, the least that was reported: it
-depends on driver and ECC. Capabilities are from NVIDIA's list of CUDA GPUs.
+Memory is at most the total capacity that torch names in its out-of-memory errors on such cards. It depends on driver
+and ECC. Public reports have T4, V100, RTX 4090, RTX 5090, L40S, A100 and H100. The others are estimates, by what such
+cards lack of their nominal memory. Capabilities are from NVIDIA's list of CUDA GPUs.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class SizePeak:
 
 @dataclass(frozen=True)
 class Way:
-    """What a script needs on a card, as it is or with its blocks checkpointed.
+    """Hold what a script needs on a card, as it is or with its blocks checkpointed.
 
     ``own`` is the peak at the script's own batch size, ``largest`` that at the largest batch size which should fit the
     card; None where none does. If other sizes than its own are not told, ``own_alone`` is the reason.
@@ -110,7 +111,7 @@ class Way:
 
 @dataclass(frozen=True)
 class CardFit:
-    """What fits a card, predicted; peaks are bytes of all that the script's process has there, context included.
+    """Hold the prediction for a card; peaks are bytes of all that the script's process has there, context included.
 
     ``plain`` is the script as it is, None where it cannot run on the card, for which ``problem`` is the reason.
     ``checkpointed`` is the script with the blocks checkpointed that repeat in its model; None where there are none.

@@ -46,7 +46,7 @@ class Request:
     checkpointing does. ``launch`` applies the only configuration and lets the script run to its end, without measuring.
     ``verify`` applies it for a few steps with fixed seeds and compares what they compute with other runs. ``locate``
     sees in one step of the script as it is which modules its blocks are. ``trace`` records what the script allocates on
-    the ``card``, which is not there, up to its second optimizer step.
+    the ``card``, which is not there, in its first optimizer steps.
 
     With ``allow_stale`` a launch goes on where something differs from the ``expected`` fingerprint of its bundle, which
     ``is_stale`` says is known before it starts. The launcher fills in ``free_bytes``, ``usable_bytes``, ``caches`` and

@@ -43,6 +43,16 @@ def test_the_answer_names_the_card_and_what_it_rests_on(tmp_path: Path) -> None:
     assert f"The script asked for values, which were not computed, at {SCRIPT}:" in said
 
 
+@pytest.mark.parametrize(("arguments", "steps"), [((), 2), (("--two-optimizers",), 3)], ids=["one", "two"])
+def test_every_optimizer_takes_the_step_after_the_one_that_makes_its_state(
+    arguments: tuple[str, ...], steps: int, tmp_path: Path
+) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", *arguments, folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    assert f"the script's first {steps} optimizer steps were followed" in run.output.decode()
+
+
 def test_a_size_that_data_decide_is_refused_with_its_line(tmp_path: Path) -> None:
     run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--sized-by-data", folder=tmp_path)
 

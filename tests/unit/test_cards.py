@@ -154,7 +154,7 @@ class TestTraces:
     def test_a_trace_survives_its_json(self) -> None:
         call = OperatorCall("convolution", (TensorForm((2, 3), 4, "strided"),), {"stride": (1, 1)})
         trace = AllocationTrace("pao", (1, 0, 0), (512,), (call,))
-        traced = Traced(trace, 8, BatchControl("none", reason="it has none"), 10, 2, process=1, asked=("a.py:3",))
+        traced = Traced(trace, 8, BatchControl("none", reason="it has none"), 2, process=1, asked=("a.py:3",))
         assert loads(Line, dumps(traced)) == traced
 
     def test_sizes_at_another_batch_size_lie_on_a_line(self) -> None:
@@ -259,7 +259,7 @@ def script_at(
     """Make the trace of a script that keeps 1 GiB, and 1 GiB for each sample, or half a GiB where it checkpoints."""
     control = control or BatchControl("loaders", loaders=(0,))
     trace = trace_of(GIB, batch * GIB // (2 if checkpointed else 1), kept=1)
-    return Traced(trace, batch, control, 10, 2, process=1, blocks={"Block": blocks} if blocks else {})
+    return Traced(trace, batch, control, 2, process=1, blocks={"Block": blocks} if blocks else {})
 
 
 def run_with(traced: Callable[[Request], Traced | None]) -> tuple[Callable[[Request, str], RunResult], list[Request]]:

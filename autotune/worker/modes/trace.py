@@ -71,14 +71,12 @@ class TraceMode(Mode):
         if self._process.steps < (_STEPS_OF_SEVERAL if several else _STEPS):
             self._recorder.begin("start")
             return
-        process, roots = self._process, self._script.roots.modules()
-        parameters = {id(one): one.numel() for root in roots for one in root.parameters()}
+        process = self._process
         process.write(
             Traced(
                 trace=self._recorder.trace(),
                 batch_size=window.batch_size,
                 batch_control=batch_control_of(process.request, self._script.loaders),
-                num_parameters=sum(parameters.values()),
                 blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
                 steps=process.steps,
                 asked=tuple(self._recorder.asked),

@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--sized-by-data", action="store_true")
+parser.add_argument("--two-optimizers", action="store_true")
 options = parser.parse_args()
 
 assert torch.cuda.is_available(), "this script needs a GPU"
@@ -18,6 +19,7 @@ device = torch.device("cuda", torch.cuda.current_device())
 model = nn.Sequential(nn.Linear(256, 4096), nn.GELU(), nn.Dropout(0.1), nn.Linear(4096, 10)).cuda()
 scale = torch.full((1,), 2.0, device="cuda")
 optimizer = torch.optim.AdamW(model.parameters(), fused=False)
+other = torch.optim.Adam([nn.Parameter(torch.ones(4096, device=device))])
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
 scaler = torch.amp.GradScaler("cuda")
 data = TensorDataset(torch.randn(8192, 256), torch.randint(0, 10, (8192,)))
@@ -35,6 +37,9 @@ for step, (x, y) in enumerate(DataLoader(data, 256, True, num_workers=2, pin_mem
     norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     scaler.step(optimizer)
     scaler.update()
+    if options.two_optimizers:
+        other.param_groups[0]["params"][0].pow(2).sum().backward()
+        other.step()
     schedule.step()
     torch.cuda.synchronize()
     print(f"step {step}: {loss.item():.3f}, {norm:.2f}, {torch.cuda.max_memory_allocated() >> 20} MiB", flush=True)
