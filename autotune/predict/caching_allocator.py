@@ -7,6 +7,7 @@ blocks that are split.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections import defaultdict
 from dataclasses import dataclass
 
 _MIB = 1 << 20
@@ -17,13 +18,21 @@ _SMALL, _SMALL_SEGMENT = _MIB, 2 * _MIB
 _OWN_SEGMENT, _LARGE_SEGMENT, _ROUND_SEGMENT = 10 * _MIB, 20 * _MIB, 2 * _MIB
 
 
+@dataclass(frozen=True)
+class Pool:
+    """Names what blocks have in common that can be allocated in each other's place: a stream, and a kind of segment."""
+
+    is_small: bool
+    stream: int
+
+
 @dataclass(eq=False)
 class Block:
     """A part of a segment; ``before`` and ``behind`` are its neighbours in the segment."""
 
     address: int
     size: int
-    is_small: bool
+    pool: Pool
     is_free: bool = False
     before: Block | None = None
     behind: Block | None = None
@@ -38,18 +47,18 @@ class CachingAllocator:
     def __init__(self) -> None:
         self.reserved = self.allocated = self.peak_reserved = self.peak_allocated = 0
         self._segments = 0
-        # Free blocks by size, then address; of small blocks (True) and others.
-        self._free: dict[bool, list[tuple[int, int, Block]]] = {False: [], True: []}
+        # Free blocks by size, then address.
+        self._free: defaultdict[Pool, list[tuple[int, int, Block]]] = defaultdict(list)
 
-    def allocate(self, size: int) -> Block | None:
-        """Allocate a block of at least so many bytes; None for no bytes."""
+    def allocate(self, size: int, stream: int = 0) -> Block | None:
+        """Allocate a block of at least so many bytes for a stream; None for no bytes."""
         if size <= 0:
             return None
         size = -(-size // _ROUND) * _ROUND
-        is_small = size <= _SMALL
-        pool = self._free[is_small]
-        place = bisect_left(pool, (size, -1), key=lambda entry: entry[:2])
-        block = pool.pop(place)[2] if place < len(pool) else self._new_segment(size, is_small)
+        pool = Pool(size <= _SMALL, stream)
+        free = self._free[pool]
+        place = bisect_left(free, (size, -1), key=lambda entry: entry[:2])
+        block = free.pop(place)[2] if place < len(free) else self._new_segment(size, pool)
         self._split(block, size)
         block.is_free = False
         self.allocated += block.size
@@ -79,26 +88,26 @@ class CachingAllocator:
 
     def empty_cache(self) -> None:
         """Give segments back of which nothing is in use."""
-        for is_small, pool in self._free.items():
-            kept = [entry for entry in pool if entry[2].before is not None or entry[2].behind is not None]
-            self.reserved -= sum(entry[0] for entry in pool) - sum(entry[0] for entry in kept)
-            self._free[is_small] = kept
+        for pool, free in self._free.items():
+            kept = [entry for entry in free if entry[2].before is not None or entry[2].behind is not None]
+            self.reserved -= sum(entry[0] for entry in free) - sum(entry[0] for entry in kept)
+            self._free[pool] = kept
 
-    def _new_segment(self, size: int, is_small: bool) -> Block:
-        if is_small:
+    def _new_segment(self, size: int, pool: Pool) -> Block:
+        if pool.is_small:
             length = _SMALL_SEGMENT
         else:
             length = _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_SEGMENT) * _ROUND_SEGMENT
         self.reserved += length
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         self._segments += 1
-        return Block(self._segments << 50, length, is_small)
+        return Block(self._segments << 50, length, pool)
 
     def _split(self, block: Block, size: int) -> None:
         rest_bytes = block.size - size
-        if rest_bytes < _ROUND if block.is_small else rest_bytes <= _SMALL:
+        if rest_bytes < _ROUND if block.pool.is_small else rest_bytes <= _SMALL:
             return
-        rest = Block(block.address + size, rest_bytes, block.is_small, before=block, behind=block.behind)
+        rest = Block(block.address + size, rest_bytes, block.pool, before=block, behind=block.behind)
         if rest.behind is not None:
             rest.behind.before = rest
         block.behind, block.size = rest, size
@@ -106,8 +115,8 @@ class CachingAllocator:
 
     def _put(self, block: Block) -> None:
         block.is_free = True
-        insort(self._free[block.is_small], (block.size, block.address, block), key=lambda entry: entry[:2])
+        insort(self._free[block.pool], (block.size, block.address, block), key=lambda entry: entry[:2])
 
     def _take(self, block: Block) -> None:
-        pool = self._free[block.is_small]
-        del pool[bisect_left(pool, (block.size, block.address), key=lambda entry: entry[:2])]
+        free = self._free[block.pool]
+        del free[bisect_left(free, (block.size, block.address), key=lambda entry: entry[:2])]

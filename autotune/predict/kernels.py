@@ -62,11 +62,16 @@ def _convolution_backward(call: OperatorCall, _: Card) -> int:
     Depthwise convolutions in NCHW are torch's own kernels, which need none (native/cuda/DepthwiseConv2d.cu).
     """
     result, image, weight = call.tensors[:3]
-    groups, channels = call.options["groups"][0], image.shape[1]
-    is_depthwise = groups > 1 and groups == channels and image.layout != "channels_last"
-    if is_depthwise or math.prod(weight.shape[2:]) == 1:
+    if not in_cudnn(call) or math.prod(weight.shape[2:]) == 1:
         return 0
     return tensor_bytes(image) + tensor_bytes(result)
+
+
+def in_cudnn(call: OperatorCall) -> bool:
+    """Return whether cuDNN computes a convolution (native/Convolution.cpp, use_cudnn_depthwise)."""
+    image = call.tensors[call.name.endswith("backward")]
+    groups, channels = call.options["groups"][0], image.shape[1]
+    return not (1 < groups == channels and image.item_bytes > 2 and image.layout != "channels_last")
 
 
 def _product_with_result(call: OperatorCall, _: Card) -> int:

@@ -10,7 +10,7 @@ from ..errors import FormatError
 from .facts import BatchControl
 
 Layout = Literal["contiguous", "channels_last", "strided"]
-EventKind = Literal["a", "f", "o", "p", "e"]
+EventKind = Literal["a", "f", "o", "p", "s", "e"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,8 @@ class AllocationTrace:
 
     Event number i is of kind ``kinds[i]``, with the number ``numbers[i]``: storage ``a`` allocated or ``f`` freed (an
     index into ``storage_bytes``), operator ``o`` ran (an index into ``operators``; its results are allocated next),
-    phase ``p`` begins (an index into ``PHASES``), the cache is emptied by the script (``e``).
+    phase ``p`` begins (an index into ``PHASES``), stream ``s`` is used from here on (0 is the device's own), the cache
+    is emptied by the script (``e``).
     """
 
     PHASES: ClassVar = ("start", "forward", "backward", "optimizer")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from ..errors import DiscoveryError, FormatError
 from ..launch.port import RunResult
 from ..launch.requests import trace_request
-from ..predict.device_peak import peak_of
+from ..predict.device_peak import outside_bytes, peak_of
 from ..records.allocations import AllocationTrace, Traced, between
 from ..records.cards import Card, CardFit, SizePeak, Way
 from ..records.outcome import Fallback
@@ -17,11 +17,8 @@ from ..records.study import StudySpec
 
 Run = Callable[[Request, str], RunResult]
 
-# What a process has on the device outside of torch's allocator: CUDA's context and libraries with their kernels, as
-# nvidia-smi counts. Fitted to peaks on an A100-40GB (GPUMemNet, arXiv 2602.17817), with cuDNN and without.
-_OUTSIDE_BYTES, _OUTSIDE_WITHOUT_CUDNN_BYTES = 1720 << 20, 1430 << 20
-# Of 56 of those peaks, of 14 timm models drawn by chance, 49 were within this share.
-_ERROR = 0.06
+# See docs/design/absent-gpu.md for what was measured.
+ERROR = 0.06
 _LARGEST_SIZE = 1 << 20
 # Bytes that a third batch size may lie beside the line through two, as a share of all.
 _TOLERANCE = 0.001
@@ -145,21 +142,19 @@ def _differ(first: int, second: int) -> int:
 
 def _fit(traced: tuple[_Traces, _Traces | None] | DiscoveryError, card: Card) -> CardFit:
     if isinstance(traced, DiscoveryError):
-        return CardFit(card, None, error=_ERROR, problem=str(traced))
+        return CardFit(card, None, error=ERROR, problem=str(traced))
     plain, checkpointed = traced
-    return CardFit(card, _way(plain, card), None if checkpointed is None else _way(checkpointed, card), error=_ERROR)
+    return CardFit(card, _way(plain, card), None if checkpointed is None else _way(checkpointed, card), error=ERROR)
 
 
 def _way(traces: _Traces, card: Card) -> Way:
     @functools.cache
     def at(size: int | None) -> SizePeak:
         trace = traces.at(size)
-        has_cudnn = any(call.name.startswith("convolution") for call in trace.operators)
-        outside = _OUTSIDE_BYTES if has_cudnn else _OUTSIDE_WITHOUT_CUDNN_BYTES
-        return SizePeak(size, peak_of(trace, card).reserved + outside)
+        return SizePeak(size, peak_of(trace, card).reserved + outside_bytes(trace))
 
     def fits(peak: SizePeak) -> bool:
-        return peak.peak_bytes * (1 + _ERROR) <= card.memory_bytes
+        return peak.peak_bytes * (1 + ERROR) <= card.memory_bytes
 
     size = traces.own.batch_size
     if size is None or traces.own_alone:

@@ -129,6 +129,14 @@ class TestAllocator:
         memory.empty_cache()
         assert (memory.reserved, memory.peak_reserved) == (0, 90 * MIB)
 
+    def test_streams_do_not_share_free_blocks(self) -> None:
+        memory = CachingAllocator()
+        memory.free(memory.allocate(30 * MIB))
+        memory.allocate(30 * MIB, stream=1)
+        assert memory.reserved == 60 * MIB
+        memory.allocate(30 * MIB)
+        assert memory.reserved == 60 * MIB
+
     @pytest.mark.parametrize("seed", range(20))
     def test_whatever_is_allocated_and_freed_the_books_balance(self, seed: int) -> None:
         draws = random.Random(seed)
@@ -207,6 +215,23 @@ class TestTraces:
 
         assert peak_of(trace(plain, plain), A100).reserved == 140 * MIB
         assert peak_of(trace(call, call), A100).reserved == 80 * MIB
+
+    def test_depthwise_convolutions_try_no_algorithms(self) -> None:
+        call = OperatorCall(
+            "convolution",
+            (TensorForm((1, 8, 8, 8), 4), TensorForm((8, 1, 3, 3), 4)),
+            {"groups": (8,), "benchmark": (1,)},
+        )
+        halves = replace(call, tensors=tuple(replace(tensor, item_bytes=2) for tensor in call.tensors))
+
+        def reserved(call: OperatorCall) -> int:
+            return peak_of(AllocationTrace("afoa", (0, 0, 0, 1), (40 * MIB, 60 * MIB), (call,)), A100).reserved
+
+        assert (reserved(call), reserved(halves)) == (100 * MIB, 60 * MIB)
+
+    def test_another_stream_allocates_from_its_own_blocks(self) -> None:
+        trace = AllocationTrace("afsasa", (0, 0, 1, 1, 0, 2), (40 * MIB,) * 3)
+        assert peak_of(trace, A100).reserved == 80 * MIB
 
     @pytest.mark.parametrize(
         ("change", "takes"),

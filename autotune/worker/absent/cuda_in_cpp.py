@@ -73,9 +73,34 @@ def pretend() -> None:
     for names, code in ((_ONE_OF_HOOKS, one), (_ZERO_OF_HOOKS, zero)):
         for name in names:
             answers[_place(hook_names, name)] = code
+    _keep_whole(folder.parent / "torchgen/packaged/ATen/native/native_functions.yaml")
     guards[_CUDA] = ctypes.addressof(instance)
     ctypes.c_void_p.from_address(hooks).value = ctypes.addressof(answers) + _BEFORE_ENTRIES
     _kept.extend((libraries, guard, instance, answers))
+
+
+def _keep_whole(functions: Path) -> None:
+    """Give CUDA a kernel for operators that have one there, and that autograd takes apart where they have none."""
+    try:
+        text = functions.read_text(encoding="utf-8")
+    except OSError as error:
+        raise CannotPretendError(f"torch {torch.__version__} came without {functions.name}") from error
+    library = torch.library.Library("aten", "IMPL", "CUDA")
+    for function in re.split(r"^- func: ", text, flags=re.MULTILINE)[1:]:
+        name = function.partition("(")[0]
+        has_kernel = "structured_delegate:" in function or re.search(r"^    [\w, ]*\bCUDA\b.*:", function, re.MULTILINE)
+        if "CompositeImplicitAutograd:" in function and has_kernel and not _has_kernel_on_cuda(name):
+            library.impl(name, _compute_nothing)
+    _kept.append(library)
+
+
+def _has_kernel_on_cuda(name: str) -> bool:
+    native: Any = torch._C
+    return bool(native._dispatch_has_kernel_for_dispatch_key(f"aten::{name}", "CUDA"))
+
+
+def _compute_nothing(*_: Any, **__: Any) -> None:
+    raise RuntimeError("a tensor on a GPU that is not there is no fake tensor")
 
 
 def _code() -> tuple[int, int]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import torch
 
@@ -40,16 +42,25 @@ _NOTHING = (
     "seed_all",
     "set_rng_state",
     "set_rng_state_all",
-    "set_stream",
 )
 
 
-class _Stream:
-    """Stands for a stream, an event and a device that is made current: all of them do nothing."""
+class Watch(Protocol):
+    """Is told what a script does that allocations depend on."""
+
+    def cache_emptied(self) -> None:
+        """See the script give unused memory back to the device."""
+
+    def stream_used(self, number: int) -> None:
+        """See the script go on in another stream; 0 is the device's own."""
+
+
+class _Nothing:
+    """Stands for an event and for a device that is made current: both do nothing."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         del arguments, keywords
-        self.device, self.cuda_stream, self.stream_id, self.idx, self.prev_idx = torch.device("cuda:0"), 0, 0, 0, 0
+        self.device, self.idx, self.prev_idx = torch.device("cuda:0"), 0, 0
 
     def __enter__(self) -> Self:
         return self
@@ -68,7 +79,7 @@ class _Stream:
 
     def record_event(self, event: Any = None) -> Any:
         """Return the event."""
-        return event or _Stream()
+        return event or _Nothing()
 
     def record(self, *arguments: Any) -> None:
         """Do nothing."""
@@ -76,8 +87,49 @@ class _Stream:
     wait = wait_stream = wait_event = synchronize = record
 
 
-def answer_for(card: Card, cache_emptied: Callable[[], None]) -> None:
-    """Have ``torch.cuda`` answer as on this card; ``cache_emptied`` is called where the script empties the cache."""
+class _Stream(_Nothing):
+    """Stands for a stream, to which nothing is given but the memory that is allocated while it is current."""
+
+    numbers: ClassVar = itertools.count(1)
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        self.cuda_stream = self.stream_id = next(self.numbers)
+
+
+class _Streams:
+    """Keeps which stream is current. Threads have one each in torch, and share one here."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self.default = _Stream()
+        self.default.cuda_stream = self.default.stream_id = 0
+        self._current = self.default
+
+    def current(self, *arguments: Any, **keywords: Any) -> _Stream:
+        """Return the stream that is current."""
+        del arguments, keywords
+        return self._current
+
+    def set(self, stream: _Stream | None) -> None:
+        """Make a stream current; none changes nothing."""
+        if stream is not None and stream is not self._current:
+            self._current = stream
+            self._watch.stream_used(stream.stream_id)
+
+    @contextlib.contextmanager
+    def use(self, stream: _Stream | None) -> Iterator[None]:
+        """Have a stream be current for a while."""
+        before = self._current
+        self.set(stream)
+        try:
+            yield
+        finally:
+            self.set(before)
+
+
+def answer_for(card: Card, watch: Watch) -> None:
+    """Have ``torch.cuda`` answer as on this card; ``watch`` is told what the script does."""
     cuda = torch.cuda
     major, minor = card.capability
     properties = SimpleNamespace(
@@ -98,7 +150,7 @@ def answer_for(card: Card, cache_emptied: Callable[[], None]) -> None:
         uuid=f"absent-{card.name}",
     )
     state = torch.zeros(16, dtype=torch.uint8)
-    stream = _Stream()
+    streams = _Streams(watch)
     answers: dict[str, Any] = {
         **{name: lambda *_, **__: 0 for name in _NO_BYTES},
         **{name: lambda *_, **__: None for name in _NOTHING},
@@ -116,7 +168,7 @@ def answer_for(card: Card, cache_emptied: Callable[[], None]) -> None:
         "is_bf16_supported": lambda including_emulation=True: including_emulation or major >= 8,
         "is_tf32_supported": lambda: major >= 8,
         "get_arch_list": lambda: [f"sm_{major}{minor}"],
-        "empty_cache": cache_emptied,
+        "empty_cache": watch.cache_emptied,
         "mem_get_info": lambda *_, **__: (card.memory_bytes - _CONTEXT_BYTES, card.memory_bytes),
         "memory_stats": lambda *_, **__: defaultdict(int),
         "memory_summary": lambda *_, **__: "",
@@ -125,11 +177,13 @@ def answer_for(card: Card, cache_emptied: Callable[[], None]) -> None:
         "get_rng_state_all": lambda: [state.clone()],
         "Stream": _Stream,
         "ExternalStream": _Stream,
-        "Event": _Stream,
-        "current_stream": lambda *_: stream,
-        "default_stream": lambda *_: stream,
-        "stream": _Stream,
-        "device": _Stream,
+        "Event": _Nothing,
+        "current_stream": streams.current,
+        "default_stream": lambda *_, **__: streams.default,
+        "stream": streams.use,
+        "StreamContext": streams.use,
+        "set_stream": streams.set,
+        "device": _Nothing,
         "is_current_stream_capturing": lambda: False,
         "utilization": lambda *_: 0,
     }

@@ -43,7 +43,7 @@ def pretend(card: Card, recorder: AllocationRecorder, note: Callable[[str], None
         CannotPretendError: this torch or this machine cannot do it.
     """
     cuda_in_cpp.pretend()
-    cuda_in_python.answer_for(card, recorder.cache_emptied)
+    cuda_in_python.answer_for(card, recorder)
     choose_attention(card.capability)
     native: Any = torch._C
     native._set_only_lift_cpu_tensors(True)

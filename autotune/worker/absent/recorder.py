@@ -74,6 +74,10 @@ class AllocationRecorder(TorchDispatchMode):
         """Note that the script gives unused memory back to the device."""
         self._add("e", 0)
 
+    def stream_used(self, number: int) -> None:
+        """Note that the script goes on in another stream."""
+        self._add("s", number)
+
     def trace(self) -> AllocationTrace:
         """Return what was recorded."""
         events: list[tuple[EventKind, int]] = []
