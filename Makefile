@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 TESTS := quick test test-all test-slow test-null-gpu test-browser test-ortmodule test-postgresql test-ray e2e
-.PHONY: help setup setup-ortmodule setup-ray setup-null-gpu setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers gpu gpu-wheels update-gold docs screenshots clean
+.PHONY: help setup setup-ortmodule setup-ray setup-null-gpu setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers bench-absent gpu gpu-wheels update-gold docs screenshots clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -123,13 +123,13 @@ format: $(READY)  ## format and mend what ruff can mend
 wheel-test: $(READY)  ## build the wheel, install it in an empty environment, tune a script outside the checkout
 	PYTHON=$(PYTHON) VENV=$(abspath $(VENV)) bash tests/wheel_test.sh
 
-# models.py and sidebyside.py are what some of the benchmarks share; noise.py is a step of the sittings (make gpu), and
-# exporting.py needs databases of studies.
+# models.py and sidebyside.py are what some of the benchmarks share; noise.py is a step of the sittings (make gpu),
+# exporting.py needs databases of studies, and absent_card.py measurements of others.
 bench: export OMP_NUM_THREADS = 1
 bench: export OMP_WAIT_POLICY = passive
 bench: export AUTOTUNE_CACHE = $(abspath build/cache)
 bench: $(READY)  ## run the benchmarks; figures are ratios measured side by side
-	for benchmark in $(filter-out %/models.py %/sidebyside.py %/noise.py %/exporting.py,$(wildcard tests/benchmarks/*.py)); do \
+	for benchmark in $(filter-out %/models.py %/sidebyside.py %/noise.py %/exporting.py %/absent_card.py,$(wildcard tests/benchmarks/*.py)); do \
 		echo "== $$benchmark" && $(BIN)/python $$benchmark || exit 1; \
 	done
 	echo "== tests/benchmarks/peak.py --engine inductor" && $(BIN)/python tests/benchmarks/peak.py --engine inductor
@@ -144,6 +144,17 @@ bench-peers: $(READY)  ## hold checkpointing, torch.compile, batch finders and o
 	for workload in $(WORKLOADS); do \
 		$(BIN)/python -m tests.benchmarks.peers $$workload $(PEERS) || [ $$? = 75 ] || exit 1; \
 	done
+
+# timm, and a reader of spreadsheets, apart from the virtual environment: no test may need them. SHEET and TIMM are
+# fetched by hand, see tests/benchmarks/absent_card.py.
+SHEET ?= fake_tensor.xlsx
+TIMM ?= pytorch-image-models/train.py
+ABSENT ?= --half unseen --models 100 --jobs 2
+build/timm: constraints.txt
+	rm -rf $@
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt --target $@ timm torchvision openpyxl et_xmlfile
+bench-absent: $(READY) build/timm  ## peaks predicted for a GPU that is not there, against SHEET, with timm's script TIMM
+	PYTHONPATH=$(abspath build/timm) OMP_NUM_THREADS=1 $(BIN)/python tests/benchmarks/absent_card.py $(SHEET) $(TIMM) $(ABSENT)
 
 # With the interpreter that is there, which brings torch for its CUDA device. PART is first, study, peers or rest, and
 # FOLDER what sittings go on from: see trials/sittings/command.py.
