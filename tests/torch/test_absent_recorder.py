@@ -54,6 +54,31 @@ def test_memory_is_of_the_stream_that_is_current() -> None:
     assert events.strip() == "sasas [True, False, True]"
 
 
+def test_parameters_without_values_are_not_drawn_until_they_are_within_bounds() -> None:
+    """Guards models of torchvision and transformers: torch draws truncated values in a loop until a test says yes."""
+    printed = _run(
+        """
+        weight = torch.nn.Parameter(torch.empty(8, 8))
+        print(torch.nn.init.trunc_normal_(weight, std=0.02) is weight)
+        """
+    )
+    assert printed.strip() == "True"
+
+
+def test_a_loop_that_waits_for_a_value_is_refused() -> None:
+    refused = _run(
+        """
+        loss = torch.ones((), device="cuda")
+        try:
+            while loss.item() > 0:
+                pass
+        except RuntimeError as error:
+            print(type(error).__name__, error)
+        """
+    )
+    assert refused.startswith("NeedsValuesError a loop goes on until the values of tensors end it, at ")
+
+
 def _run(script: str) -> str:
     """Run lines on a card that is not there, in a process of their own; return what they print."""
     start = """

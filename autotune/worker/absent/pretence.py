@@ -79,6 +79,13 @@ def _hollow_parameters(recorder: AllocationRecorder) -> None:
         native._swap_tensor_impl(first, second)
 
     torch.utils.swap_tensors = swap
+    draw = nn.init.trunc_normal_
+
+    def draw_hollow(tensor: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
+        # torch draws again until all values are within bounds, but for tensors on device meta.
+        return tensor if isinstance(tensor, FakeTensor) else draw(tensor, *arguments, **keywords)
+
+    nn.init.trunc_normal_ = draw_hollow
 
 
 def _answer_questions(recorder: AllocationRecorder) -> None:

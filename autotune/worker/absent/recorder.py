@@ -39,10 +39,12 @@ _PASSES_NO_ON = frozenset(
     {"any", "logical_or", "bitwise_or", "_to_copy", "sum", "ne", "detach", "alias", "view", "max", "stack", "cat"}
 )
 _MOST_LINES = 20
+# More questions from one line, before the few steps that are followed have ended, are a loop that waits for a value.
+_MOST_QUESTIONS = 10_000
 
 
 class NeedsValuesError(RuntimeError):
-    """Sizes depend on the values of tensors, which are not computed."""
+    """Sizes, or the end of a loop, depend on the values of tensors, which are not computed."""
 
 
 class AllocationRecorder(TorchDispatchMode):
@@ -56,6 +58,7 @@ class AllocationRecorder(TorchDispatchMode):
         super().__init__()
         self.asked: Counter[str] = Counter()
         self.asked_integers: Counter[str] = Counter()
+        self._questions: Counter[str] = Counter()
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         # Modes belong to a thread, and the fake mode keeps a state that threads would share.
         self._lock = threading.RLock()
@@ -94,12 +97,19 @@ class AllocationRecorder(TorchDispatchMode):
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
     def answer(self, tensor: torch.Tensor) -> bool | int | float:
-        """Return what a question for the value of a fake tensor is told."""
+        """Return what a question for the value of a fake tensor is told.
+
+        Raises:
+            NeedsValuesError: a loop asks again and again.
+        """
         line = _asking_line()
         is_integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
         for asked in (self.asked, self.asked_integers) if is_integer else (self.asked,):
             if len(asked) < _MOST_LINES or line in asked:
                 asked[line] += 1
+        self._questions[line] += 1
+        if self._questions[line] > _MOST_QUESTIONS:
+            raise NeedsValuesError(f"a loop goes on until the values of tensors end it, at {line}")
         value = 0 if getattr(tensor, "_autotune_says_no", False) else 1
         if tensor.dtype == torch.bool:
             return bool(value)
