@@ -55,6 +55,7 @@ from .tuning.context import Context, Snapshot, devices_of, memory_of, proof_requ
 from .tuning.exporting import ExportedFile, FileExport
 from .tuning.gating import Entrant, Sitting
 from .tuning.proving import prove
+from .tuning.side_by_side import most_at_once
 from .tuning.stopwatch import Stopwatch
 from .tuning.trials import Trials, open_search
 from .tuning.watcher import Watcher
@@ -325,11 +326,13 @@ def fit_cards(
     cards: Sequence[Card],
     *,
     launcher: Launcher,
-    watcher: Watcher,
+    progress: Callable[[int, int], None],
     interruption: Interruption,
     runs: Path,
 ) -> tuple[Traced, tuple[CardFit, ...]]:
     """Follow the script's first steps by the sizes of its tensors; return the trace, and what fits each card.
+
+    ``progress`` is told how many runs have ended, and how many were asked for.
 
     Raises:
         DiscoveryError: the script does not come to its second optimizer step so.
@@ -337,12 +340,15 @@ def fit_cards(
     """
 
     def run(request: Request, name: str) -> RunResult:
-        result = run_first(launcher, spec, request, runs / name, interruption.cancel, watcher)
+        stopped = InterruptionError("stopped before the script was followed", hint="the same command starts it anew")
+        if interruption.finish.is_set():
+            raise stopped
+        result = run_first(launcher, spec, request, runs / name, interruption.cancel)
         if result.traced is None and interruption.finish.is_set():
-            raise InterruptionError("stopped before the script was followed", hint="the same command starts it anew")
+            raise stopped
         return result
 
-    return trace_cards(spec, cards, run)
+    return trace_cards(spec, cards, run, at_once=most_at_once(), progress=progress)
 
 
 def audit(

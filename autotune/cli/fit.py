@@ -79,7 +79,7 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
     """Tell what fits cards that this machine need not have."""
     from .. import pipeline
     from ..report.cards import cards_sentences, cards_table
-    from .live.display import Display
+    from .live.run_count import RunCount
     from .local_launcher import interruption, prepare_one_run
     from .tables import make_console, print_changes, print_table
 
@@ -91,9 +91,9 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
             raise UsageError(f"--for does not go together with {option}", hint=f"leave {option} out")
     launcher, runs = prepare_one_run("fit", spec)
     make_console().print("Following the unmodified script's first steps by the sizes of its tensors", style="dim")
-    with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
+    with interruption() as interrupted, RunCount(make_console(), interrupted) as count:
         traced, fits = pipeline.fit_cards(
-            spec, cards, launcher=launcher, watcher=display, interruption=interrupted, runs=runs
+            spec, cards, launcher=launcher, progress=count.progress, interruption=interrupted, runs=runs
         )
     print_changes(make_console(), launcher.changes)
     if as_json:

@@ -193,7 +193,7 @@ def trace_request(
     *,
     batch_size: int | None = None,
     control: BatchControl | None = None,
-    checkpoints_blocks: bool = False,
+    checkpointed_blocks: int = 0,
 ) -> Request:
     """Make the request to record what a script allocates on a card that is not there.
 
@@ -202,7 +202,7 @@ def trace_request(
         card: what the script takes for its GPU.
         batch_size: what its batch size is set to; None for its own.
         control: how it is set, by an earlier trace; None where that is not known yet.
-        checkpoints_blocks: whether the blocks that repeat in the model are checkpointed.
+        checkpointed_blocks: how many of the blocks that repeat in the model are checkpointed, the first; -1 for all.
     """
     request = discovery_request(spec)
     own = request.configurations[0]
@@ -215,7 +215,7 @@ def trace_request(
         batch_control=control or request.batch_control,
         memory_matrix=False,
         card=card,
-        checkpoints_blocks=checkpoints_blocks,
+        checkpointed_blocks=checkpointed_blocks,
     )
 
 

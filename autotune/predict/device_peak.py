@@ -32,7 +32,7 @@ def peak_of(trace: AllocationTrace, card: Card) -> DevicePeak:
 
 def outside_bytes(trace: AllocationTrace) -> int:
     """Return what the script's process has on the device outside of torch's allocator."""
-    has_cudnn = any(call.name.startswith("convolution") for call in trace.operators)
+    has_cudnn = any(call.name.startswith("convolution") and in_cudnn(call) for call in trace.operators)
     return _OUTSIDE_BYTES if has_cudnn else _OUTSIDE_WITHOUT_CUDNN_BYTES
 
 

@@ -16,6 +16,7 @@ from ..records.cards import Card
 Workspace = Callable[[OperatorCall, Card], int]
 
 _MIB = 1 << 20
+_LEAST_CHANNELS = 32  # of a depthwise convolution in float16 that cuDNN computes
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,19 @@ def _convolution_backward(call: OperatorCall, _: Card) -> int:
 
 
 def in_cudnn(call: OperatorCall) -> bool:
-    """Return whether cuDNN computes a convolution (native/Convolution.cpp, use_cudnn_depthwise)."""
+    """Return whether cuDNN computes a convolution (native/Convolution.cpp, use_cudnn_depthwise).
+
+    Depthwise ones are torch's own kernels, but for channels-last images and most in float16. What torch asks there of
+    the sizes of float16 is left out.
+    """
     image = call.tensors[call.name.endswith("backward")]
     groups, channels = call.options["groups"][0], image.shape[1]
-    return not (1 < groups == channels and image.item_bytes > 2 and image.layout != "channels_last")
+    is_depthwise = 1 < groups == channels and not any(call.options.get("transposed", ()))
+    if not is_depthwise or image.layout == "channels_last":
+        return True
+    is_dilated = max(call.options.get("dilation", (1,))) > 1
+    is_float16 = any(call.options.get("float16", ()))
+    return is_float16 and not is_dilated and channels >= _LEAST_CHANNELS
 
 
 def _product_with_result(call: OperatorCall, _: Card) -> int:
@@ -126,6 +136,8 @@ def _power_of_two(number: int, most: int) -> int:
     return min(1 << max(number, 1).bit_length() - 1, most)
 
 
+_CONVOLUTION = {"dilation": 5, "transposed": 6, "groups": 8}
+_BACKWARD = {name: place + 1 for name, place in _CONVOLUTION.items()}  # its first argument is the result's gradient
 _COPIES = Kernel(before=_copies)
 _MULTIPLIES = Kernel(multiplies=True)
 
@@ -147,9 +159,9 @@ KERNELS: Mapping[str, Kernel] = {
     ),
     "_scaled_dot_product_efficient_attention_backward": Kernel(before=_product_with_result),
     "sum": Kernel(after=_reduction, options={"dim": 1}),
-    "convolution": Kernel(before=_image_copy, tries_algorithms=True, options={"groups": 8}),
+    "convolution": Kernel(before=_image_copy, tries_algorithms=True, options=_CONVOLUTION),
     "convolution_backward": Kernel(
-        before=_image_copy, after=_convolution_backward, tries_algorithms=True, options={"groups": 9}
+        before=_image_copy, after=_convolution_backward, tries_algorithms=True, options=_BACKWARD
     ),
 }
 """Kernels by operator; all others take nothing besides their results."""

@@ -40,10 +40,14 @@ class OperatorCall:
 class AllocationTrace:
     """Allocations and frees of device memory in the order in which the script makes them.
 
-    Event number i is of kind ``kinds[i]``, with the number ``numbers[i]``: storage ``a`` allocated or ``f`` freed (an
-    index into ``storage_bytes``), operator ``o`` ran (an index into ``operators``; its results are allocated next),
-    phase ``p`` begins (an index into ``PHASES``), stream ``s`` is used from here on (0 is the device's own), the cache
-    is emptied by the script (``e``).
+    Event number i is of kind ``kinds[i]``, with the number ``numbers[i]``:
+
+    - ``a``: a storage is allocated; the number is an index into ``storage_bytes``.
+    - ``f``: a storage is freed.
+    - ``o``: an operator runs, an index into ``operators``. Its results are allocated next.
+    - ``p``: a phase begins, an index into ``PHASES``.
+    - ``s``: a stream is used from here on; 0 is the device's own.
+    - ``e``: the script empties the cache.
     """
 
     PHASES: ClassVar = ("start", "forward", "backward", "optimizer")

@@ -110,17 +110,28 @@ class Way:
 
 
 @dataclass(frozen=True)
+class BlocksPeak:
+    """The peak with so many blocks checkpointed, the first of the model."""
+
+    blocks: int
+    peak_bytes: int
+
+
+@dataclass(frozen=True)
 class CardFit:
     """Hold the prediction for a card; peaks are bytes of all that the script's process has there, context included.
 
     ``plain`` is the script as it is, None where it cannot run on the card, for which ``problem`` is the reason.
     ``checkpointed`` is the script with the blocks checkpointed that repeat in its model; None where there are none.
+    ``fewest`` are the fewest of them with which the card should hold the script's own batch size; None where it does
+    without any, or with none.
     ``error`` is how far a peak may be off, as a share of it: a peak fits if it does when it is so much higher.
     """
 
     card: Card
     plain: Way | None
     checkpointed: Way | None = None
+    fewest: BlocksPeak | None = None
     error: float = 0.0
     problem: str = ""
 

@@ -82,7 +82,7 @@ class Request:
     allow_stale: bool = False
     is_stale: bool = False
     card: Card | None = None  # that a run in mode `trace` takes for its GPU
-    checkpoints_blocks: bool = False  # such a run checkpoints the blocks that repeat in the model
+    checkpointed_blocks: int = 0  # that such a run checkpoints of those that repeat in the model, the first; -1 for all
     written: str = ""  # an exported file to apply as its user would; empty for none
     protocol: int = PROTOCOL_VERSION
 

@@ -30,7 +30,7 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
         )
     if traced.asked:
         where = _some(traced.asked)
-        said.append(f"The script asked for values, which were not computed, at {where}: it was told 1, or True.")
+        said.append(f"The script asked for values, which were not computed, at {where}: it got 1, or True.")
     reasons = [way.own_alone for one in fits for way in (one.plain, one.checkpointed) if way and way.own_alone]
     said += [f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)]
     said += [f"On {one.card.name}, {one.problem}." for one in fits if one.problem]
@@ -39,37 +39,60 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
 
 
 def _some(lines: Sequence[str]) -> str:
-    more = [f"{len(lines) - _MOST_LINES} more lines"] if len(lines) > _MOST_LINES else []
+    count = len(lines) - _MOST_LINES
+    more = [f"{count} more line{'' if count == 1 else 's'}"] if count > 0 else []
     return joined([*lines[:_MOST_LINES], *more])
 
 
 def _answer(traced: Traced, fits: Sequence[CardFit]) -> str:
     size = traced.batch_size
     where = f"at its own batch size of {size}" if size else "at its own batch size"
-    for name in ("plain", "checkpointed"):
-        holding = [one for one in fits if one.holds(getattr(one, name))]
-        if holding:
-            least = min(holding, key=lambda one: one.card.memory_bytes)
-            others = "" if len(fits) == 1 else ", the smallest of these cards that holds it"
-            so = "" if name == "plain" else f" with its {_blocks(traced)} checkpointed"
-            needs = _span(least, getattr(least, name))
-            return f"The script should fit {least.card.name} {where}{so}{others}: it needs {needs} there."
-    most = max((one for one in fits if one.plain), key=lambda one: one.card.memory_bytes)
+    others = "" if len(fits) == 1 else ", the smallest of these cards that holds it"
+    if holding := [one for one in fits if one.plain and one.holds(one.plain)]:
+        least = min(holding, key=_memory)
+        assert least.plain is not None
+        needs = _span(least, least.plain.own.peak_bytes)
+        return (
+            f"The script should fit {least.card.name} {where}{others}: it needs {needs} there.{_smaller(traced, fits)}"
+        )
+    if holding := [one for one in fits if one.fewest]:
+        least = min(holding, key=_memory)
+        assert least.fewest is not None
+        needs = _span(least, least.fewest.peak_bytes)
+        blocks = _of_blocks(traced, least.fewest.blocks)
+        return f"The script should fit {least.card.name} {where} with {blocks} checkpointed{others}: it needs {needs} there."
+    most = max((one for one in fits if one.plain), key=_memory)
     best = most.plain
     assert best is not None
     smaller = f" Batch {best.largest.batch_size} should fit {most.card.name}." if best.largest else ""
     which = f"does not fit {most.card.name}" if len(fits) == 1 else "fits none of these cards"
-    return f"The script {which} {where}: it needs {_span(most, best)}.{smaller}"
+    return f"The script {which} {where}: it needs {_span(most, best.own.peak_bytes)}.{smaller}"
 
 
-def _blocks(traced: Traced) -> str:
-    return joined([f"{number} {name}s" for name, number in traced.blocks.items()])
+def _smaller(traced: Traced, fits: Sequence[CardFit]) -> str:
+    """Say which smaller card holds the script with blocks checkpointed; empty if none does."""
+    holding = [one for one in fits if one.fewest]
+    if not holding:
+        return ""
+    least = min(holding, key=_memory)
+    assert least.fewest is not None
+    return f" With {_of_blocks(traced, least.fewest.blocks)} checkpointed, {least.card.name} should hold it too."
 
 
-def _span(fit: CardFit, way: Way) -> str:
-    peak = way.own.peak_bytes
-    low, high = (format_bytes(peak * share) for share in (1 - fit.error, 1 + fit.error))
-    return f"{format_bytes(peak)} ({low} to {high})"
+def _memory(fit: CardFit) -> int:
+    return fit.card.memory_bytes
+
+
+def _of_blocks(traced: Traced, blocks: int) -> str:
+    """Name so many of the model's blocks."""
+    names, number = joined(list(traced.blocks)), sum(traced.blocks.values())
+    which = f"the first {blocks} of its {number}" if blocks < number else f"all {number} of its"
+    return f"{which} blocks ({names})"
+
+
+def _span(fit: CardFit, peak_bytes: int) -> str:
+    low, high = (format_bytes(peak_bytes * share) for share in (1 - fit.error, 1 + fit.error))
+    return f"{format_bytes(peak_bytes)} ({low} to {high})"
 
 
 def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:
@@ -81,6 +104,7 @@ def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:
             one.card.name,
             format_bytes(one.card.memory_bytes),
             *(cell for name in ways for cell in _cells(one, getattr(one, name), traced.batch_size)),
+            *((_needed(one, sum(traced.blocks.values())),) if has_blocks else ()),
         )
         for one in sorted(fits, key=lambda one: one.card.memory_bytes)
     )
@@ -91,9 +115,15 @@ def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:
         own,
         "",
         "Fits up to batch",
-        *((f"{own}, checkpointed", "", "Fits up to") if has_blocks else ()),
+        *((f"{own}, checkpointed", "", "Fits up to", "Blocks needed") if has_blocks else ()),
     )
-    return Table(columns, rows, frozenset({1, 2, 4, 5, 7}))
+    return Table(columns, rows, frozenset({1, 2, 4, 5, 7, 8}))
+
+
+def _needed(fit: CardFit, number: int) -> str:
+    if fit.fewest is not None:
+        return f"{fit.fewest.blocks} of {number}"
+    return "none" if fit.holds(fit.plain) else ""
 
 
 def _cells(fit: CardFit, way: Way | None, own_size: int | None) -> tuple[str, str, str]:

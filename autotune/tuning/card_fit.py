@@ -3,174 +3,270 @@
 from __future__ import annotations
 
 import functools
+import math
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 from ..errors import DiscoveryError, FormatError
 from ..launch.port import RunResult
 from ..launch.requests import trace_request
 from ..predict.device_peak import outside_bytes, peak_of
 from ..records.allocations import AllocationTrace, Traced, between
-from ..records.cards import Card, CardFit, SizePeak, Way
-from ..records.outcome import Fallback
+from ..records.cards import BlocksPeak, Card, CardFit, SizePeak, Way
+from ..records.facts import BatchControl
+from ..records.outcome import Measured
 from ..records.run import Request
 from ..records.study import StudySpec
+from .checks import detail_of
+from .side_by_side import SideBySide, say_nothing
 
 Run = Callable[[Request, str], RunResult]
 
 # Of 426 peaks of timm models that others have measured, 92 % were within this share: see docs/design/absent-gpu.md.
 ERROR = 0.06
 _LARGEST_SIZE = 1 << 20
+# Sizes that are guessed from a straight line, before the rest is halved again and again.
+_MOST_GUESSES = 8
 # Bytes that a third batch size may lie beside the line through two, as a share of all.
 _TOLERANCE = 0.001
-_WITH_GPU = "it may need what only the GPU has: run `autotune fit` without --for on a machine with one"
+_ALL = -1
+# Runs to find how few blocks must be checkpointed for a card.
+_MOST_RUNS = 4
 
 
-def trace_cards(spec: StudySpec, cards: Sequence[Card], run: Run) -> tuple[Traced, tuple[CardFit, ...]]:
+def trace_cards(
+    spec: StudySpec,
+    cards: Sequence[Card],
+    run: Run,
+    *,
+    at_once: int = 1,
+    progress: Callable[[int, int], None] = say_nothing,
+) -> tuple[Traced, tuple[CardFit, ...]]:
     """Trace a script for each generation of cards; return the first trace, and what fits each card.
 
     Args:
         spec: the script.
         cards: the cards in question.
-        run: makes a run in a folder of the name given.
+        run: makes a run in a folder of the name given; from several threads if ``at_once`` is above 1.
+        at_once: how many runs go on at a time.
+        progress: is told how many runs have ended, and how many were asked for.
 
     Raises:
         DiscoveryError: the script comes to its second optimizer step on none of them.
     """
     # Kernels, and what scripts ask a card for, depend on the major number of its capability.
-    traced: dict[int, tuple[_Traces, _Traces | None] | DiscoveryError] = {}
+    generations: defaultdict[int, list[Card]] = defaultdict(list)
     for card in cards:
-        generation = card.capability[0]
-        if generation not in traced:
+        generations[card.capability[0]].append(card)
+    with SideBySide[Traced](at_once, progress) as runs, ThreadPoolExecutor(len(generations)) as pool:
+
+        def fit(alike: Sequence[Card]) -> tuple[Traced | DiscoveryError, dict[Card, CardFit]]:
+            follow = functools.partial(_follow, spec, alike[0], run, runs)
             try:
-                traced[generation] = _trace(spec, card, run)
+                traced = _trace(follow)
             except DiscoveryError as error:
-                traced[generation] = error
-    found = [one for one in traced.values() if not isinstance(one, DiscoveryError)]
-    if not found:
-        raise next(one for one in traced.values() if isinstance(one, DiscoveryError))
-    return found[0][0].own, tuple(_fit(traced[card.capability[0]], card) for card in cards)
+                return error, {card: CardFit(card, None, error=ERROR, problem=str(error)) for card in alike}
+            follow_once = functools.cache(follow)
+            return traced.plain.own, {card: _fit(traced, card, follow_once) for card in alike}
+
+        fitted = list(pool.map(fit, generations.values()))
+    own = next((traced for traced, _ in fitted if isinstance(traced, Traced)), None)
+    if own is None:
+        raise next(error for error, _ in fitted if isinstance(error, DiscoveryError))
+    fits = {card: fit for _, alike in fitted for card, fit in alike.items()}
+    return own, tuple(fits[card] for card in cards)
 
 
-def _trace(spec: StudySpec, card: Card, run: Run) -> tuple[_Traces, _Traces | None]:
-    """Trace the script as it is, and with its blocks checkpointed where it has any."""
-    plain = _Traces(spec, card, run)
-    if not plain.own.trace.storage_bytes:
-        raise DiscoveryError(
-            "nothing of the script's is on the GPU",
-            hint="it must move its model to CUDA where torch.cuda.is_available() says so, or be told by an option",
-        )
-    if not plain.own.blocks:
-        return plain, None
-    try:
-        return plain, _Traces(spec, card, run, like=plain)
-    except DiscoveryError:
-        # A block may take what torch's checkpoint cannot hand on.
-        return plain, None
-
-
+@dataclass(frozen=True)
 class _Traces:
-    """The traces of a script on cards of one generation, at its own batch size and at twice that.
+    """The traces of a script at its own batch size, and at twice that; ``own_alone`` is why there is no other."""
 
-    A third one, at four times that, is only compared. With the trace of the script as it is, which it is ``like``, its
-    blocks are checkpointed; whether sizes follow the batch is known by then. ``own_alone`` is why they do not.
-    """
-
-    def __init__(self, spec: StudySpec, card: Card, run: Run, *, like: _Traces | None = None) -> None:
-        self._request = functools.partial(trace_request, spec, card, checkpoints_blocks=like is not None)
-        self._run = run
-        self._name = f"trace-{card.name}{'-checkpointed' if like else ''}"
-        self.own = self._trace(None)
-        self._larger: Traced | None = None
-        self.own_alone: str = self._why_alone() if like is None else like.own_alone
-        if like is not None and not self.own_alone:
-            self.own_alone = self._why_not_twice()
+    own: Traced
+    larger: Traced | None
+    own_alone: str = ""
 
     def at(self, batch_size: int | None) -> AllocationTrace:
         """Return the trace at a batch size, on a straight line through two; None for the script's own."""
-        own, larger = self.own, self._larger
+        own, larger = self.own, self.larger
         if batch_size is None or larger is None or own.batch_size is None or batch_size == own.batch_size:
             return own.trace
         return between(own.trace, larger.trace, (batch_size - own.batch_size) / own.batch_size)
 
-    def _why_alone(self) -> str:
-        """Trace other batch sizes; return why they cannot be told, empty if they can."""
-        size, control = self.own.batch_size, self.own.batch_control
-        if size is None or not control.can_set:
-            return control.reason or "its batch size could not be counted"
-        if not self.own.trace.storage_bytes:
-            return ""
-        if why := self._why_not_twice():
-            return why
-        try:
-            expected, found = self.at(4 * size).storage_bytes, self._trace(4 * size).trace.storage_bytes
-        except (DiscoveryError, FormatError) as error:
-            return str(error)
-        if len(expected) != len(found) or sum(map(_differ, expected, found)) > _TOLERANCE * sum(found):
-            return "what it allocates is no straight line in the batch size"
-        return ""
 
-    def _why_not_twice(self) -> str:
-        size = self.own.batch_size
-        assert size is not None, "it can be set"
-        try:
-            larger = self._trace(2 * size)
-            between(self.own.trace, larger.trace, 1.0)
-        except (DiscoveryError, FormatError) as error:
-            return str(error)
-        if larger.batch_size != 2 * size:
-            return f"its batches had {larger.batch_size} samples where {2 * size} were asked for"
-        self._larger = larger
-        return ""
+@dataclass(frozen=True)
+class _Generation:
+    """The traces of a script on cards of one generation: as it is, and with its blocks checkpointed."""
 
-    def _trace(self, batch_size: int | None) -> Traced:
-        control = None if batch_size is None else self.own.batch_control
-        result = self._run(self._request(batch_size=batch_size, control=control), f"{self._name}-{batch_size or 'own'}")
-        if result.traced is not None:
-            return result.traced
-        failed = result.outcomes[0] or result.failure
-        cause = getattr(failed, "cause", "") or "it ended before the steps that are needed"
-        where = "" if batch_size is None else f" at batch {batch_size}"
+    plain: _Traces
+    checkpointed: _Traces | None
+
+
+def _trace(follow: Callable[..., Future[Traced]]) -> _Generation:
+    """Trace the script as it is, and with its blocks checkpointed where it has any."""
+    own = follow().result()
+    if not own.trace.storage_bytes:
         raise DiscoveryError(
-            f"the script cannot be followed without the GPU{where}: {cause}",
-            hint=failed.advice if isinstance(failed, Fallback) else _WITH_GPU,
+            "nothing of the script's is on the GPU",
+            hint="it must move its model to CUDA where torch.cuda.is_available() says so, or be told by an option",
         )
+    size, control = own.batch_size, own.batch_control
+    if size is None or not control.can_set:
+        why = control.reason or "its batch size could not be counted"
+        checkpointed = [follow(blocks=_ALL)] if own.blocks else []
+        return _Generation(_Traces(own, None, why), _checkpointed(checkpointed, why))
+    others = [follow(times * size, control) for times in (2, 4)]
+    sizes = (None, 2 * size) if own.blocks else ()
+    checkpointed = [follow(each, each and control, blocks=_ALL) for each in sizes]
+    plain = _on_a_line(own, *others)
+    return _Generation(plain, _checkpointed(checkpointed, plain.own_alone))
+
+
+def _checkpointed(traced: Sequence[Future[Traced]], own_alone: str) -> _Traces | None:
+    """Return the traces with blocks checkpointed; None if there are none, or if that cannot be done."""
+    if not traced:
+        return None
+    if own_alone:
+        for one in traced[1:]:
+            one.cancel()
+    try:
+        own = traced[0].result()
+    except DiscoveryError:
+        # A block may take what torch's checkpoint cannot hand on.
+        return None
+    return _Traces(own, None, own_alone) if own_alone else _through_two(own, traced[1])
+
+
+def _through_two(own: Traced, twice: Future[Traced]) -> _Traces:
+    """Put a line through the traces at a batch size and at twice that, if both are of the same steps."""
+    assert own.batch_size is not None, "it can be set"
+    try:
+        larger = twice.result()
+        between(own.trace, larger.trace, 1.0)
+    except (DiscoveryError, FormatError) as error:
+        return _Traces(own, None, str(error))
+    if larger.batch_size != 2 * own.batch_size:
+        why = f"its batches had {larger.batch_size} samples where {2 * own.batch_size} were asked for"
+        return _Traces(own, None, why)
+    return _Traces(own, larger)
+
+
+def _on_a_line(own: Traced, twice: Future[Traced], fourfold: Future[Traced]) -> _Traces:
+    """Put a line through two traces, and compare it with a third."""
+    traces = _through_two(own, twice)
+    if traces.own_alone or own.batch_size is None:
+        fourfold.cancel()
+        return traces
+    try:
+        expected, found = traces.at(4 * own.batch_size).storage_bytes, fourfold.result().trace.storage_bytes
+    except (DiscoveryError, FormatError) as error:
+        return _Traces(own, None, str(error))
+    if len(expected) != len(found) or sum(map(_differ, expected, found)) > _TOLERANCE * sum(found):
+        return _Traces(own, None, "what it allocates is no straight line in the batch size")
+    return traces
+
+
+def _follow(
+    spec: StudySpec,
+    card: Card,
+    run: Run,
+    runs: SideBySide[Traced],
+    batch_size: int | None = None,
+    control: BatchControl | None = None,
+    *,
+    blocks: int = 0,
+) -> Future[Traced]:
+    """Follow the script at a batch size, with so many blocks checkpointed.
+
+    The result raises DiscoveryError if that cannot be done.
+    """
+    request = trace_request(spec, card, batch_size=batch_size, control=control, checkpointed_blocks=blocks)
+    kind = "" if not blocks else "-checkpointed" if blocks == _ALL else f"-checkpointed-{blocks}"
+    name = f"trace-{card.name}{kind}-{batch_size or 'own'}"
+    return runs.submit(lambda: _traced(run(request, name), batch_size))
+
+
+def _traced(result: RunResult, batch_size: int | None) -> Traced:
+    if result.traced is not None:
+        return result.traced
+    failed = result.outcomes[0] or result.failure
+    assert failed is not None, "an interrupted run raises"
+    assert not isinstance(failed, Measured), "nothing is measured"
+    where = "" if batch_size is None else f" at batch {batch_size}"
+    raise DiscoveryError(
+        f"the script cannot be followed without the GPU{where}: {failed.cause}",
+        hint=f"{failed.advice} Its whole output is in {result.directory}",
+        detail=detail_of(failed),
+    )
 
 
 def _differ(first: int, second: int) -> int:
     return abs(first - second)
 
 
-def _fit(traced: tuple[_Traces, _Traces | None] | DiscoveryError, card: Card) -> CardFit:
-    if isinstance(traced, DiscoveryError):
-        return CardFit(card, None, error=ERROR, problem=str(traced))
-    plain, checkpointed = traced
-    return CardFit(card, _way(plain, card), None if checkpointed is None else _way(checkpointed, card), error=ERROR)
+def _fit(traced: _Generation, card: Card, follow: Callable[..., Future[Traced]]) -> CardFit:
+    plain, checkpointed = traced.plain, traced.checkpointed
+    fit = CardFit(card, _way(plain, card), None if checkpointed is None else _way(checkpointed, card), error=ERROR)
+    return replace(fit, fewest=_fewest(fit, sum(plain.own.blocks.values()), follow))
+
+
+def _fewest(fit: CardFit, number: int, follow: Callable[..., Future[Traced]]) -> BlocksPeak | None:
+    """Return the fewest blocks with which the card holds the script, by runs that checkpoint some.
+
+    Each run takes as long as the first, and a peak nearly lies on a straight line in the blocks.
+    """
+    plain, checkpointed = fit.plain, fit.checkpointed
+    if plain is None or checkpointed is None or fit.holds(plain) or not fit.holds(checkpointed):
+        return None
+    limit_bytes = _limit_bytes(fit.card)
+    low, high = BlocksPeak(0, plain.own.peak_bytes), BlocksPeak(number, checkpointed.own.peak_bytes)
+    for _ in range(_MOST_RUNS):
+        if high.blocks - low.blocks == 1:
+            break
+        share = (low.peak_bytes - limit_bytes) / (low.peak_bytes - high.peak_bytes)
+        blocks = low.blocks + math.ceil(share * (high.blocks - low.blocks))
+        blocks = min(max(blocks, low.blocks + 1), high.blocks - 1)
+        try:
+            trace = follow(blocks=blocks).result().trace
+        except DiscoveryError:
+            break
+        tried = BlocksPeak(blocks, _peak_bytes(trace, fit.card))
+        low, high = (low, tried) if tried.peak_bytes <= limit_bytes else (tried, high)
+    return high
+
+
+def _peak_bytes(trace: AllocationTrace, card: Card) -> int:
+    return peak_of(trace, card).reserved + outside_bytes(trace)
+
+
+def _limit_bytes(card: Card) -> int:
+    """Return the largest peak that fits a card if it may be off by as much as predictions are."""
+    return int(card.memory_bytes / (1 + ERROR))
 
 
 def _way(traces: _Traces, card: Card) -> Way:
     @functools.cache
     def at(size: int | None) -> SizePeak:
-        trace = traces.at(size)
-        return SizePeak(size, peak_of(trace, card).reserved + outside_bytes(trace))
-
-    def fits(peak: SizePeak) -> bool:
-        return peak.peak_bytes * (1 + ERROR) <= card.memory_bytes
+        return SizePeak(size, _peak_bytes(traces.at(size), card))
 
     size = traces.own.batch_size
     if size is None or traces.own_alone:
         return Way(at(size), None, traces.own_alone)
-    return Way(at(size), _largest(size, at, fits))
+    return Way(at(size), _largest(size, at, _limit_bytes(card)))
 
 
-def _largest(start: int, at: Callable[[int], SizePeak], fits: Callable[[SizePeak], bool]) -> SizePeak | None:
-    """Return the largest size that fits, by doubling and then bisection."""
-    low, best, high = 0, None, start
-    while high <= _LARGEST_SIZE and fits(found := at(high)):
-        low, best, high = high, found, 2 * high
+def _largest(start: int, at: Callable[[int], SizePeak], limit_bytes: int) -> SizePeak | None:
+    """Return the largest size whose peak is within the limit; None if no size is.
+
+    A peak takes long to simulate, and nearly lies on a straight line.
+    """
+    slope = max(1.0, (at(2 * start).peak_bytes - at(start).peak_bytes) / start)
+    size, low, high, guesses = start, 0, _LARGEST_SIZE + 1, 0
     while high - low > 1:
-        middle = (low + high) // 2
-        if fits(found := at(middle)):
-            low, best = middle, found
-        else:
-            high = middle
-    return best
+        left_bytes = limit_bytes - at(size).peak_bytes
+        low, high = (size, high) if left_bytes >= 0 else (low, size)
+        guesses += 1
+        size = size + int(left_bytes // slope) if guesses <= _MOST_GUESSES else (low + high) // 2
+        size = min(max(size, low + 1), high - 1)
+    return at(low) if low else None

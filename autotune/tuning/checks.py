@@ -61,12 +61,18 @@ def judge(
     if outcome is None or isinstance(outcome, Measured):
         stopped = "discovery" if wanted == "described" else "the audit"
         raise InterruptionError(f"{stopped} was stopped", hint="the same command again starts it anew")
-    detail = outcome.traceback if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)
     raise DiscoveryError(
         f"the unmodified {target} could not be measured: {outcome.cause}",
         hint=f"{_hint(outcome, target)} Its whole output is in {directory}",
-        detail=detail.rstrip(),
+        detail=detail_of(outcome),
     )
+
+
+def detail_of(outcome: Outcome) -> str:
+    """Return what a script printed of its failure: its traceback, or its last lines; empty if it was measured."""
+    if isinstance(outcome, Measured):
+        return ""
+    return (outcome.traceback if isinstance(outcome, ScriptError) else "\n".join(outcome.log_tail)).rstrip()
 
 
 def smaller_to_describe(facts: Facts) -> int | None:

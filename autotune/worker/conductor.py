@@ -17,11 +17,11 @@ from torch import nn
 from ..records.facts import BatchControl
 from ..records.outcome import Fallback, InvalidPlan, NoTrainingStep, OutOfMemory, Phase, ScriptError
 from ..records.run import STARTER_RANK, Result
-from .absent.recorder import NeedsValuesError
+from .absent.recorder import CannotFollowError
 from .applied import AppliedConfiguration
 from .describing.root_inputs import RootCall
 from .device import uses_cuda
-from .failure import EXIT_ADVICE, ends_with, exit_words, failure_of, let_children_end
+from .failure import BY_ITSELF, EXIT_ADVICE, WITH_GPU, ends_with, exit_words, failure_of, let_children_end
 from .hooks.compilation import watch_compile
 from .hooks.hooked_script import HookedScript
 from .hooks.loaders import LoaderHooks
@@ -234,13 +234,16 @@ class Conductor:
         return self._failure_in(error, self.process.phase)
 
     def _failure_in(self, error: BaseException, phase: Phase) -> FailureOutcome:
-        if isinstance(error, NeedsValuesError):
+        if isinstance(error, CannotFollowError):
             return Fallback(cause=str(error), advice="Run `autotune fit` without --for on a machine with such a GPU.")
         request = self.process.request
         as_it_stands = request.mode in ("discover", "audit", "locate", "trace")
         setting = None if as_it_stands else self.process.configuration
         limit_bytes, control = request.memory_limit_bytes, request.batch_control
-        return failure_of(error, phase=phase, limit_bytes=limit_bytes, setting=setting, control=control)
+        by_itself = WITH_GPU if request.mode == "trace" else BY_ITSELF
+        return failure_of(
+            error, phase=phase, limit_bytes=limit_bytes, setting=setting, control=control, by_itself=by_itself
+        )
 
     def _when_child_ends(self, act: Callable[[], None]) -> None:
         """Have ``act`` called as a process ends that the script has started."""

@@ -25,7 +25,8 @@ _IDLE = re.compile(r"([\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")
 
 EXIT_ADVICE = "Its last lines say why; the script's own arguments go after `--`."
 
-_BY_ITSELF = "Run the script by itself first: autotune needs a script that trains."
+BY_ITSELF = "Run the script by itself first: autotune needs a script that trains."
+WITH_GPU = "If the script needs what only the GPU has, run `autotune fit` without --for on a machine with one."
 # What torch makes of an exception in another process or thread: `torch._utils.ExceptionWrapper`.
 _QUOTED = re.compile(r"Caught (?P<name>\S+) (?P<place>in .*)\.\s+Original Traceback")
 _LOADER = os.path.join("torch", "utils", "data", "dataloader.py")  # noqa: PTH118
@@ -44,10 +45,12 @@ def failure_of(
     limit_bytes: int | None,
     setting: Configuration | None = None,
     control: BatchControl | None = None,
+    by_itself: str = BY_ITSELF,
 ) -> OutOfMemory | ScriptError:
     """Out of memory by its phase, also where the script wrapped it; anything else with the script's own traceback.
 
-    ``setting`` is what was changed of the script, None where it runs as it stands; ``control`` set its batch size.
+    ``setting`` is what was changed of the script, None where it runs as it stands: then ``by_itself`` is the advice.
+    ``control`` set its batch size.
     """
     for one in _chain(error):
         line = _out_of_memory(one)
@@ -61,9 +64,10 @@ def failure_of(
                 idle_bytes=None if idle is None else parse_bytes(idle[1]),
             )
     lost = _lost_loader_worker(error)
+    on_setting = by_itself if setting is None else _advice_on_setting(error, setting, control)
     return ScriptError(
         cause=f"a worker process of a DataLoader died: {_told(error)}" if lost else _told(error),
-        advice=_LOADER_ADVICE if lost else _advice(error) or _advice_on_setting(error, setting, control),
+        advice=_LOADER_ADVICE if lost else _advice(error) or on_setting,
         traceback=own_traceback(error),
     )
 
@@ -132,15 +136,14 @@ def _advice(error: BaseException) -> str:
             return _advice_on_path(one.filename)
         if isinstance(one, ImportError) and "relative import" in str(one):
             return "The script is a module of a package: start it by its name, as in -m package.train."
-        if isinstance(one, ModuleNotFoundError) and one.name:
+        # One that the script met, to do without the module, says nothing.
+        if isinstance(one, ModuleNotFoundError) and one.name and one in (error, error.__cause__):
             name = one.name.partition(".")[0]
             return f"Install {name} for {sys.executable}, or choose another interpreter with --python."
     return ""
 
 
-def _advice_on_setting(error: BaseException, setting: Configuration | None, control: BatchControl | None) -> str:
-    if setting is None:
-        return _BY_ITSELF
+def _advice_on_setting(error: BaseException, setting: Configuration, control: BatchControl | None) -> str:
     kept = "" if control is None else _advice_on_size(error, setting.batch_size, control)
     if kept and not setting.plans:
         return kept

@@ -53,10 +53,19 @@ def test_every_optimizer_takes_the_step_after_the_one_that_makes_its_state(
     assert f"the script's first {steps} optimizer steps were followed" in run.output.decode()
 
 
-def test_a_size_that_data_decide_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_a_size_that_data_decide_is_told_at_the_script_s_own_batch_size(tmp_path: Path) -> None:
     run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--sized-by-data", folder=tmp_path)
 
-    line = 1 + SCRIPT.read_text().splitlines().index("        x, y = x[y > 4], y[y > 4]")
+    assert run.status == 0, run.errors
+    said = run.output.decode()
+    assert "at its own batch size of" in said
+    assert "Other batch sizes are not told: " in said
+
+
+def test_a_size_that_the_model_decides_is_refused_with_its_line(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--sized-by-model", folder=tmp_path)
+
+    line = 1 + SCRIPT.read_text().splitlines().index("        x, y = x[sure], y[sure]")
     cause = rf"cannot be followed without the GPU: the size of what \w+ returns depends on .* at {SCRIPT}:{line}"
     check_told(run, status=1, cause=cause, next_step="without --for on a machine with such a GPU")
 

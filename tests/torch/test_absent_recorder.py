@@ -21,7 +21,7 @@ def test_storages_that_go_together_stand_in_the_order_of_their_numbers() -> None
 
 def test_operators_that_cuda_has_a_kernel_for_are_recorded_whole() -> None:
     """Guards SiLU and RMSNorm: a torch for CPUs takes their backward apart, into results that a GPU never has."""
-    counts = _run(
+    counts = run_on_absent_card(
         """
         image = torch.ones(8, 8, device="cuda", requires_grad=True)
         for function in (F.silu, F.mish, lambda one: F.rms_norm(one, (8,))):
@@ -38,25 +38,96 @@ def test_operators_that_cuda_has_a_kernel_for_are_recorded_whole() -> None:
 
 def test_memory_is_of_the_stream_that_is_current() -> None:
     """Guards loaders that prefetch in a stream of their own, which torch's allocator keeps blocks apart for."""
-    events = _run(
+    events = run_on_absent_card(
         """
         stream = torch.cuda.Stream(device="cuda:0")
-        with torch.cuda.stream(stream):
-            assert torch.cuda.current_stream(device="cuda:0") is stream
-            one = torch.ones(8, device="cuda")
-            stream.wait_stream(torch.cuda.default_stream())
-        two = torch.ones(8, device="cuda")
+        context = torch.cuda.stream(stream)
+        assert isinstance(context, torch.cuda.StreamContext)
+        made = []
+        for _ in range(2):
+            with context, torch.cuda.stream(None):
+                assert torch.cuda.current_stream(device="cuda:0") is stream
+                made.append(torch.ones(8, device="cuda"))
+                stream.wait_stream(torch.cuda.default_stream())
+            made.append(torch.ones(8, device="cuda"))
+        with stream:
+            made.append(torch.ones(8, device="cuda"))
         torch.cuda.set_stream(stream)
+        made.append(torch.ones(8, device="cuda"))
         trace = recorder.trace()
         print(trace.kinds, [trace.numbers[place] > 0 for place, kind in enumerate(trace.kinds) if kind == "s"])
         """
     )
-    assert events.strip() == "sasas [True, False, True]"
+    assert events.strip() == "sasasasasaa [True, False, True, False, True]"
+
+
+def test_each_thread_has_a_stream_that_is_current() -> None:
+    """Guards loaders that prefetch in a thread, whose stream would otherwise become the script's."""
+    events = run_on_absent_card(
+        """
+        import threading
+        begun, done = threading.Event(), threading.Event()
+
+        def load():
+            with torch.cuda.stream(torch.cuda.Stream()):
+                begun.set()
+                done.wait(60)
+                made.append(torch.ones(8, device="cuda"))
+
+        made = []
+        thread = threading.Thread(target=load)
+        thread.start()
+        begun.wait(60)
+        made.append(torch.ones(8, device="cuda"))
+        done.set()
+        thread.join()
+        made.append(torch.ones(8, device="cuda"))
+        trace = recorder.trace()
+        print(trace.kinds, [trace.numbers[place] > 0 for place, kind in enumerate(trace.kinds) if kind == "s"])
+        """
+    )
+    assert events.strip() == "asasa [True, False]"
+
+
+def test_data_parallel_on_one_gpu_copies_the_batch_in_a_stream_of_its_own() -> None:
+    printed = run_on_absent_card(
+        """
+        model = torch.nn.DataParallel(torch.nn.Linear(4, 4)).cuda()
+        batch = torch.ones(2, 4)
+        before = len(recorder.trace().kinds)
+        result = model(batch)
+        print(recorder.trace().kinds[before:][:2], result.device)
+        """
+    )
+    assert printed.split() == ["sa", "cuda:0"]
+
+
+def test_generators_of_the_device_draw_nothing() -> None:
+    printed = run_on_absent_card(
+        """
+        generator = torch.Generator("cuda").manual_seed(1)
+        print(generator.device, torch.randn(4, device="cuda", generator=generator).device)
+        print(isinstance(torch.cuda.default_generators[0], torch.Generator), torch.Generator().device)
+        """
+    )
+    assert printed.split() == ["cuda:0", "cuda:0", "True", "cpu"]
+
+
+def test_sparse_tensors_are_refused_with_their_line() -> None:
+    refused = run_on_absent_card(
+        """
+        try:
+            torch.eye(3).to_sparse().cuda()
+        except RuntimeError as error:
+            print(type(error).__name__, error)
+        """
+    )
+    assert refused.startswith("CannotFollowError only dense tensors are followed, and one is sparse, at ")
 
 
 def test_parameters_without_values_are_not_drawn_until_they_are_within_bounds() -> None:
     """Guards models of torchvision and transformers: torch draws truncated values in a loop until a test says yes."""
-    printed = _run(
+    printed = run_on_absent_card(
         """
         weight = torch.nn.Parameter(torch.empty(8, 8))
         print(torch.nn.init.trunc_normal_(weight, std=0.02) is weight)
@@ -65,10 +136,16 @@ def test_parameters_without_values_are_not_drawn_until_they_are_within_bounds() 
     assert printed.strip() == "True"
 
 
-def test_a_loop_that_waits_for_a_value_is_refused() -> None:
-    refused = _run(
+def test_a_loop_that_waits_for_a_value_is_refused_and_one_over_many_values_is_not() -> None:
+    printed = run_on_absent_card(
         """
-        loss = torch.ones((), device="cuda")
+        from autotune.worker.absent import recorder as module
+        module._MOST_QUESTIONS = 50
+        loss = torch.nn.Parameter(torch.ones(2, 3)).cuda().sum()
+        for _ in range(50):
+            loss.item()
+        for _ in range(50):
+            loss.item()
         try:
             while loss.item() > 0:
                 pass
@@ -76,10 +153,10 @@ def test_a_loop_that_waits_for_a_value_is_refused() -> None:
             print(type(error).__name__, error)
         """
     )
-    assert refused.startswith("NeedsValuesError a loop goes on until the values of tensors end it, at ")
+    assert printed.startswith("CannotFollowError values of tensors were asked for 50 times, and may be what ends a")
 
 
-def _run(script: str) -> str:
+def run_on_absent_card(script: str) -> str:
     """Run lines on a card that is not there, in a process of their own; return what they print."""
     start = """
         import torch, torch.nn.functional as F

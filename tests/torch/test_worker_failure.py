@@ -233,6 +233,18 @@ def test_what_differs_from_running_it_by_hand_is_advised_on(error: Exception, ad
         assert advice in found.advice
 
 
+def test_a_module_that_the_script_does_without_is_not_advised_on() -> None:
+    try:
+        try:
+            raise ModuleNotFoundError("No module named 'tensorflow'", name="tensorflow")
+        except ModuleNotFoundError:
+            raise TypeError("something else")  # noqa: B904  # as scripts do
+    except TypeError as error:
+        found = failure_of(error, phase="start", limit_bytes=None)
+    assert isinstance(found, ScriptError)
+    assert "tensorflow" not in found.advice
+
+
 def test_a_file_that_is_not_in_the_scratch_folder_is_told_where_it_was_looked_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import re
 import threading
 
 import pytest
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from autotune.cli.live.display import Display
+from autotune.cli.live.run_count import RunCount
 from autotune.cli.live.status import Activity, StatusLine, status_text, time_left
 from autotune.records.configuration import Configuration
 from autotune.records.study import StudySpec
@@ -24,6 +26,17 @@ HOSTILE = "a\x1b[2Jb"
 
 
 # -- what it says
+
+
+def test_runs_side_by_side_are_counted():
+    terminal, interruption = FakeTerminal(), Interruption()
+    with RunCount(Console(file=terminal, width=80, height=24, _environ=XTERM), interruption) as count:
+        count.progress(2, 5)
+        assert re.fullmatch(r"[-|/\\] 2 of 5 runs have ended, 1s so far", count._line())
+        assert interruption.say is not None
+        interruption.finish.set()
+        assert count._line().endswith("2 of 5 runs have ended, finishing what runs, Ctrl-C again stops now")
+    assert interruption.say is None
 
 
 def test_it_says_the_stage_the_best_the_time_left_and_what_runs():

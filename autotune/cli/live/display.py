@@ -34,7 +34,7 @@ from ...verdict.feasible import flaws_of
 from ...verdict.finalists import feasible_trials
 from ...verdict.memory_limit import passed
 from ..tables import print_facts
-from .status import Activity, StatusLine, status_text
+from .status import Activity, StatusLine, ending_words, status_text
 
 
 def told_space(space: Space) -> str:
@@ -352,9 +352,5 @@ class Display:
         self._status.said()
 
     def _line(self) -> str:
-        ending = ""
-        if self._interruption.cancel.is_set():
-            ending = "stopping"
-        elif self._interruption.finish.is_set():
-            ending = "finishing what runs, Ctrl-C again stops now"
-        return status_text(self._activity, time.monotonic(), ending=ending, moves=self._console.file.isatty())
+        ending, moves = ending_words(self._interruption), self._console.file.isatty()
+        return status_text(self._activity, time.monotonic(), ending=ending, moves=moves)

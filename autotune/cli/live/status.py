@@ -15,6 +15,7 @@ from rich.text import Text
 
 from ...records.printable import printable
 from ...records.units import format_duration
+from ...tuning.budget import Interruption
 
 _EVERY_S = 0.25
 _LONGEST_SILENCE_S = 15.0
@@ -48,7 +49,7 @@ class Activity:
 
 def status_text(activity: Activity, now_s: float, *, ending: str = "", moves: bool = True) -> str:
     """Return the line: the stage, the best so far, ``ending`` or else the time left, and what runs."""
-    spinner = f"{_SPINNER[int(now_s / _EVERY_S) % len(_SPINNER)]} " if moves else ""
+    turning = spinner(now_s) if moves else ""
     devices = [*activity.doing.items()]
     doing = [f"device {device}: {what}" if device is not None else what for device, what in devices]
     since = "" if activity.doing_since_s is None else f", for {_whole(now_s - activity.doing_since_s)}"
@@ -56,7 +57,19 @@ def status_text(activity: Activity, now_s: float, *, ending: str = "", moves: bo
     head = ", ".join(filter(None, [activity.stage, activity.figure, ending or time_left(activity, now_s)]))
     # What runs may be long, and is what can be cut.
     told = f": {'; '.join(doing)}{since}" if doing else ""
-    return printable(f"{spinner}{head}{told}")
+    return printable(f"{turning}{head}{told}")
+
+
+def ending_words(interruption: Interruption) -> str:
+    """Say what an interruption does; empty if there was none."""
+    if interruption.cancel.is_set():
+        return "stopping"
+    return "finishing what runs, Ctrl-C again stops now" if interruption.finish.is_set() else ""
+
+
+def spinner(now_s: float) -> str:
+    """Return a character that turns with the time, and a space."""
+    return f"{_SPINNER[int(now_s / _EVERY_S) % len(_SPINNER)]} "
 
 
 def time_left(activity: Activity, now_s: float) -> str:

@@ -71,7 +71,7 @@ def _kernel(
         and allowed.cudnn_sdp_enabled()
         and max(head, value.shape[-1]) <= _LARGEST_CUDNN_HEAD
         and head % 8 == value.shape[-1] % 8 == 0
-        and (dropout * 16).is_integer()
+        and float(dropout * 16).is_integer()
         and key.shape[-2] > 1
         and not torch.are_deterministic_algorithms_enabled()
     )

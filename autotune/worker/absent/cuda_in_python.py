@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
+import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any, ClassVar, Protocol, Self
 
@@ -45,6 +45,18 @@ _NOTHING = (
 )
 
 
+# What torch.accelerator has of torch.cuda, besides counts of bytes.
+_OF_ACCELERATOR = (
+    "current_stream",
+    "set_stream",
+    "synchronize",
+    "empty_cache",
+    "memory_stats",
+    "reset_peak_memory_stats",
+    "reset_accumulated_memory_stats",
+)
+
+
 class Watch(Protocol):
     """Is told what a script does that allocations depend on."""
 
@@ -52,7 +64,7 @@ class Watch(Protocol):
         """See the script give unused memory back to the device."""
 
     def stream_used(self, number: int) -> None:
-        """See the script go on in another stream; 0 is the device's own."""
+        """See this thread of the script go on in a stream; 0 is the device's own."""
 
 
 class _Nothing:
@@ -90,21 +102,67 @@ class _Nothing:
 class _Stream(_Nothing):
     """Stands for a stream, to which nothing is given but the memory that is allocated while it is current."""
 
-    numbers: ClassVar = itertools.count(1)
+    # torch hands out the streams of a pool in turn (c10/cuda/CUDAStream.cpp).
+    numbers: ClassVar = itertools.cycle(range(1, 33))
+    streams: ClassVar[_Streams]
 
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        self.cuda_stream = self.stream_id = next(self.numbers)
+    def __init__(self, device: Any = None, priority: int = 0, *, stream_id: int | None = None, **others: Any) -> None:
+        super().__init__(device, **others)
+        self.priority = priority
+        self.cuda_stream = self.stream_id = next(self.numbers) if stream_id is None else stream_id
+        self._before: list[_Stream] = []
+
+    def is_capturing(self) -> bool:
+        """Return that no graph is captured."""
+        return False
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return the least and the greatest priority, as CUDA has them."""
+        return 0, -5
+
+    def __enter__(self) -> Self:
+        self._before.append(self.streams.current())
+        self.streams.set(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Make the stream current again that was so before."""
+        self.streams.set(self._before.pop())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Stream) and self.stream_id == other.stream_id
+
+    def __hash__(self) -> int:
+        return hash(self.stream_id)
 
 
-class _Streams:
-    """Keeps which stream is current. Threads have one each in torch, and share one here."""
+def _external_stream(stream_ptr: int, device: Any = None, **others: Any) -> _Stream:
+    return _Stream(device, stream_id=stream_ptr, **others)
 
-    def __init__(self, watch: Watch) -> None:
+
+class _StreamContext:
+    """Has a stream be current for a while; none changes nothing."""
+
+    def __init__(self, stream: _Stream | None) -> None:
+        self.stream = stream
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self.stream.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        """Leave the stream."""
+        if self.stream is not None:
+            self.stream.__exit__()
+
+
+class _Streams(threading.local):
+    """Keeps which stream is current in each thread."""
+
+    def __init__(self, watch: Watch, default: _Stream) -> None:
+        self.default, self._current = default, default
         self._watch = watch
-        self.default = _Stream()
-        self.default.cuda_stream = self.default.stream_id = 0
-        self._current = self.default
 
     def current(self, *arguments: Any, **keywords: Any) -> _Stream:
         """Return the stream that is current."""
@@ -113,19 +171,41 @@ class _Streams:
 
     def set(self, stream: _Stream | None) -> None:
         """Make a stream current; none changes nothing."""
-        if stream is not None and stream is not self._current:
+        if stream is not None:
             self._current = stream
             self._watch.stream_used(stream.stream_id)
 
-    @contextlib.contextmanager
-    def use(self, stream: _Stream | None) -> Iterator[None]:
-        """Have a stream be current for a while."""
-        before = self._current
-        self.set(stream)
-        try:
-            yield
-        finally:
-            self.set(before)
+
+def _set(module: Any, answers: Mapping[str, Any]) -> None:
+    for name, answer in answers.items():
+        if hasattr(module, name):
+            setattr(module, name, answer)
+
+
+class _Generator(torch.Generator):
+    """Stands for a generator on the device: one for the CPU, as nothing is drawn there."""
+
+    _device: torch.device
+
+    def __new__(cls, device: Any = "cpu") -> Self:
+        """Make a generator for the CPU that names the device."""
+        given = torch.device(device)
+        make: Any = super().__new__
+        generator: Self = make(cls, "cpu" if given.type == "cuda" else given)
+        generator._device = torch.device("cuda", given.index or 0) if given.type == "cuda" else given
+        return generator
+
+    @property
+    def device(self) -> torch.device:  # type: ignore[override]
+        """Return the device that was asked for."""
+        return self._device
+
+
+def _scatter(tensor: torch.Tensor, devices: Any, sizes: Any, dim: int, streams: Any) -> list[torch.Tensor]:
+    """Copy a batch to the device, in the stream that DataParallel gives (csrc/cuda/comm.cpp)."""
+    del devices, sizes, dim
+    with _StreamContext(streams[0] if streams else None):
+        return [tensor.to("cuda")]
 
 
 def answer_for(card: Card, watch: Watch) -> None:
@@ -150,7 +230,7 @@ def answer_for(card: Card, watch: Watch) -> None:
         uuid=f"absent-{card.name}",
     )
     state = torch.zeros(16, dtype=torch.uint8)
-    streams = _Streams(watch)
+    streams = _Stream.streams = _Streams(watch, _Stream(stream_id=0))
     answers: dict[str, Any] = {
         **{name: lambda *_, **__: 0 for name in _NO_BYTES},
         **{name: lambda *_, **__: None for name in _NOTHING},
@@ -176,26 +256,30 @@ def answer_for(card: Card, watch: Watch) -> None:
         "get_rng_state": lambda *_, **__: state.clone(),
         "get_rng_state_all": lambda: [state.clone()],
         "Stream": _Stream,
-        "ExternalStream": _Stream,
+        "ExternalStream": _external_stream,
         "Event": _Nothing,
         "current_stream": streams.current,
         "default_stream": lambda *_, **__: streams.default,
-        "stream": streams.use,
-        "StreamContext": streams.use,
+        "stream": _StreamContext,
+        "StreamContext": _StreamContext,
         "set_stream": streams.set,
         "device": _Nothing,
         "is_current_stream_capturing": lambda: False,
         "utilization": lambda *_: 0,
     }
     for module in (cuda, cuda.memory, cuda.random, cuda.streams):
-        for name, answer in answers.items():
-            if hasattr(module, name):
-                setattr(module, name, answer)
+        _set(module, answers)
+    for module in (torch.accelerator, torch.accelerator.memory):
+        _set(module, {name: answers[name] for name in (*_OF_ACCELERATOR, *_NO_BYTES)})
+    package: Any = torch
+    package.Generator, package.Stream, package.Event = _Generator, _Stream, _Nothing
+    cuda.default_generators = (_Generator("cuda"),)
     torch.backends.cuda.is_built = lambda: True
     torch.backends.cudnn.is_available = lambda: True
     torch.backends.cudnn.version = lambda: _CUDNN
     for name in ("range_push", "range_pop", "mark", "range_start", "range_end"):
         setattr(torch.cuda.nvtx, name, lambda *_, **__: 0)
     native: Any = torch._C
+    native._scatter = _scatter
     native._cuda_getDeviceCount = lambda: 1
     native._cuda_isCurrentStreamCapturing = lambda: False

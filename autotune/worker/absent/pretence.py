@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._pytree import tree_map_only
 
 from ...records.cards import Card
 from . import cuda_in_cpp, cuda_in_python
 from .attention import choose_attention
+from .communication import send_nothing
 from .recorder import AllocationRecorder
 
 _NOT_COMPILED = "the script's torch.compile is left out: what is told is for its steps as they run without it"
@@ -50,11 +52,13 @@ def pretend(card: Card, recorder: AllocationRecorder, note: Callable[[str], None
     # Autograd's thread for the device would not have the recorder.
     torch.autograd.set_multithreading_enabled(False)
     _hollow_parameters(recorder)
+    _draw_once()
     _answer_questions(recorder)
     _choose_as_on_cuda()
     _leave_out(note)
     _load_here()
     _record_threads(recorder)
+    send_nothing()
     sys.meta_path.insert(0, _SeesNoTracing())
     recorder.__enter__()
 
@@ -67,7 +71,9 @@ def _hollow_parameters(recorder: AllocationRecorder) -> None:
     def make_hollow(cls: Any, data: Any = None, requires_grad: bool = True, *arguments: Any, **keywords: Any) -> Any:
         if isinstance(data, torch.Tensor) and not isinstance(data, FakeTensor) and data.device.type == "cpu":
             data = recorder.hollow(data)
-        return make(cls, data, requires_grad, *arguments, **keywords)
+        made = make(cls, data, requires_grad, *arguments, **keywords)
+        recorder.is_trained(made)
+        return made
 
     parameter.__new__ = staticmethod(make_hollow)
 
@@ -79,10 +85,13 @@ def _hollow_parameters(recorder: AllocationRecorder) -> None:
         native._swap_tensor_impl(first, second)
 
     torch.utils.swap_tensors = swap
+
+
+def _draw_once() -> None:
+    """Leave parameters as they are where torch draws until all values are within bounds, but for device meta."""
     draw = nn.init.trunc_normal_
 
     def draw_hollow(tensor: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        # torch draws again until all values are within bounds, but for tensors on device meta.
         return tensor if isinstance(tensor, FakeTensor) else draw(tensor, *arguments, **keywords)
 
     nn.init.trunc_normal_ = draw_hollow
@@ -93,18 +102,14 @@ def _answer_questions(recorder: AllocationRecorder) -> None:
     tensor: Any = torch.Tensor
     to_list, to_numpy, to_text = tensor.tolist, tensor.numpy, tensor.__format__
 
-    def real(one: Any) -> Any:
-        dtype = torch.float32 if one.dtype == torch.bfloat16 else one.dtype
-        return torch.full(tuple(one.shape), recorder.answer(one), dtype=dtype)
-
     def format_(one: Any, spec: str) -> str:
         if not isinstance(one, FakeTensor):
             return str(to_text(one, spec))
         return format(recorder.answer(one), spec) if one.dim() == 0 else f"<{tuple(one.shape)}>"
 
-    tensor.tolist = lambda one: to_list(real(one) if isinstance(one, FakeTensor) else one)
+    tensor.tolist = lambda one: to_list(recorder.real(one) if isinstance(one, FakeTensor) else one)
     tensor.numpy = lambda one, **keywords: (
-        to_numpy(real(one), **keywords) if isinstance(one, FakeTensor) else to_numpy(one, **keywords)
+        to_numpy(recorder.real(one), **keywords) if isinstance(one, FakeTensor) else to_numpy(one, **keywords)
     )
     tensor.__format__ = format_
     tensor.pin_memory = lambda one, *_, **__: one
@@ -138,9 +143,34 @@ def _leave_out(note: Callable[[str], None]) -> None:
         return (lambda one: one) if model is None else model
 
     module.compile = compile_
+    module.load = _load_by_the_cpu(module.load)
     any_module: Any = nn.Module
     any_module.compile = lambda *_, **__: note(_NOT_COMPILED)
     module.save = _save_nothing
+
+
+def _load_by_the_cpu(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a file's tensors be read on the CPU, and moved from there to the device."""
+
+    @functools.wraps(load)
+    def load_by_the_cpu(file: Any, map_location: Any = None, *arguments: Any, **keywords: Any) -> Any:
+        on_device: list[str] = []
+
+        def place(storage: Any, location: str) -> Any:
+            wanted = map_location.get(location, location) if isinstance(map_location, dict) else location
+            on_device.extend([location] if str(wanted).startswith("cuda") else [])
+            return storage
+
+        given = map_location
+        if isinstance(map_location, (str, torch.device)):
+            on_device.extend(["cuda"] if torch.device(map_location).type == "cuda" else [])
+            given = "cpu"
+        elif map_location is None or isinstance(map_location, dict):
+            given = place
+        loaded = load(file, given, *arguments, **keywords)
+        return tree_map_only(torch.Tensor, lambda one: one.to("cuda"), loaded) if on_device else loaded
+
+    return load_by_the_cpu
 
 
 def _save_nothing(_: Any, file: Any, *__: Any, **___: Any) -> None:

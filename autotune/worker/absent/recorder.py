@@ -10,6 +10,7 @@ import sysconfig
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -22,13 +23,16 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
 )
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ...predict.kernels import KERNELS
 from ...records.allocations import AllocationTrace, EventKind, Layout, OperatorCall, TensorForm
+from .known_values import KnownValues, are_small
 
 Phase = Literal["start", "forward", "backward", "optimizer"]
 
+# The script may go elsewhere, and its lines are named as seen from where it began.
+_FOLDER = f"{Path.cwd()}/"
 _HERE = str(Path(__file__).parent.parent.parent)
 _LIBRARIES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
 _PACKAGES = re.compile(r"/(?:site|dist)-packages/")
@@ -39,33 +43,38 @@ _PASSES_NO_ON = frozenset(
     {"any", "logical_or", "bitwise_or", "_to_copy", "sum", "ne", "detach", "alias", "view", "max", "stack", "cat"}
 )
 _MOST_LINES = 20
-# More questions from one line, before the few steps that are followed have ended, are a loop that waits for a value.
-_MOST_QUESTIONS = 10_000
+# As many from one place may be a loop over a data set. A loop that waits for a value asks without an end.
+_MOST_QUESTIONS = 300_000
+# torch has two between the script and the recorder.
+_FRAMES_OF_A_WAY = 6
 
 
-class NeedsValuesError(RuntimeError):
-    """Sizes, or the end of a loop, depend on the values of tensors, which are not computed."""
+class CannotFollowError(RuntimeError):
+    """The script does on the device what only values, or more than the sizes of dense tensors, can tell."""
 
 
 class AllocationRecorder(TorchDispatchMode):
     """Records what tensors on CUDA allocate and free while it is active; such tensors are fake ones.
 
     Tensors on the CPU are real, apart from those that ``hollow`` has made. A question for a fake tensor's value is
-    answered by 1 or True, but after a test for infinite values by False.
+    answered by 1 or True, but after a test for infinite values by False; and by the value itself if the script's data
+    alone decide it.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.asked: Counter[str] = Counter()
         self.asked_integers: Counter[str] = Counter()
-        self._questions: Counter[str] = Counter()
+        self._questions: Counter[tuple[tuple[str, int], ...]] = Counter()
+        self._values = KnownValues()
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         # Modes belong to a thread, and the fake mode keeps a state that threads would share.
         self._lock = threading.RLock()
-        self._kinds: list[EventKind] = []
-        self._numbers: list[int] = []
+        self._events: list[tuple[EventKind, int]] = []
         self._storage_bytes: list[int] = []
         self._operators: list[OperatorCall] = []
+        self._stream = 0  # of the last event
+        self._thread = threading.local()
         self._known: dict[int, int] = {}  # a storage's address to its number
         self._references: dict[int, Any] = {}
 
@@ -78,14 +87,14 @@ class AllocationRecorder(TorchDispatchMode):
         self._add("e", 0)
 
     def stream_used(self, number: int) -> None:
-        """Note that the script goes on in another stream."""
-        self._add("s", number)
+        """Note that the script goes on in another stream, in this thread."""
+        self._thread.stream = number
 
     def trace(self) -> AllocationTrace:
         """Return what was recorded."""
         events: list[tuple[EventKind, int]] = []
         # Storages that go together do so in the order of their addresses, which is another one in each process.
-        for kind, group in itertools.groupby(zip(self._kinds, self._numbers, strict=True), lambda event: event[0]):
+        for kind, group in itertools.groupby(self._events, lambda event: event[0]):
             together = list(group)
             events += sorted(together) if kind == "f" else together
         kinds, numbers = zip(*events, strict=True) if events else ((), ())
@@ -96,20 +105,37 @@ class AllocationRecorder(TorchDispatchMode):
         with self._lock, self._fake:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
-    def answer(self, tensor: torch.Tensor) -> bool | int | float:
+    def is_trained(self, tensor: torch.Tensor) -> None:
+        """Note that a tensor is a parameter: nothing is computed of it."""
+        self._values.forget(tensor)
+
+    def real(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a tensor on the CPU with the values of a fake one; with the same answer everywhere if not known."""
+        value = self._values.of(tensor)
+        if value is not None:
+            return value.clone()
+        return torch.full(tuple(tensor.shape), self.answer(tensor), dtype=tensor.dtype)
+
+    def answer(self, tensor: torch.Tensor) -> bool | int | float | complex:
         """Return what a question for the value of a fake tensor is told.
 
         Raises:
-            NeedsValuesError: a loop asks again and again.
+            CannotFollowError: a line asks again and again.
         """
+        known = self._values.of(tensor)
+        if known is not None and known.numel() == 1:
+            return known.item()
         line = _asking_line()
         is_integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
         for asked in (self.asked, self.asked_integers) if is_integer else (self.asked,):
             if len(asked) < _MOST_LINES or line in asked:
                 asked[line] += 1
-        self._questions[line] += 1
-        if self._questions[line] > _MOST_QUESTIONS:
-            raise NeedsValuesError(f"a loop goes on until the values of tensors end it, at {line}")
+        way = _way_here()
+        self._questions[way] += 1
+        if self._questions[way] > _MOST_QUESTIONS:
+            raise CannotFollowError(
+                f"values of tensors were asked for {_MOST_QUESTIONS:,} times, and may be what ends a loop, at {line}"
+            )
         value = 0 if getattr(tensor, "_autotune_says_no", False) else 1
         if tensor.dtype == torch.bool:
             return bool(value)
@@ -117,30 +143,47 @@ class AllocationRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator: on fake tensors where one of them, or its result, is on CUDA."""
-        keywords = kwargs or {}
+        keywords = {**(kwargs or {})}
+        if keywords.get("pin_memory"):
+            keywords["pin_memory"] = False
         device = keywords.get("device")
         is_fake = any(issubclass(each, FakeTensor) for each in types)
         if not is_fake and (device is None or torch.device(device).type != "cuda"):
             return func(*args, **keywords)
         name = func.overloadpacket.__name__
+        given = [leaf for leaf in tree_leaves((args, keywords)) if isinstance(leaf, torch.Tensor)]
+        if any(one.layout != torch.strided for one in given):
+            raise CannotFollowError(f"only dense tensors are followed, and one is sparse, at {_asking_line()}")
         if name == "_local_scalar_dense":
             return self.answer(args[0])
         if name in ("equal", "is_pinned"):
-            return name == "equal"
+            known = self._values.compute(func, args, keywords, given) if name == "equal" else False
+            return True if known is None else known
         if name == "_pin_memory":
             return args[0]
+        if name == "_to_copy" and device is not None and torch.device(device).type == "cpu":
+            value = self._values.compute(func, args, keywords, given)
+            if value is not None:
+                return value
+        passed = args
         if name == "_to_copy" and not isinstance(args[0], FakeTensor):
-            args = (self.hollow(args[0]), *args[1:])
+            passed = (self.hollow(args[0]), *args[1:])
         call = _described(name, args, keywords)
         try:
             with self._lock, self._fake:
-                result = func(*args, **keywords)
+                result = func(*passed, **keywords)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            raise NeedsValuesError(
-                f"the size of what {name} returns depends on the values of tensors, at {_asking_line()}"
-            ) from error
+            result = self._of_known_size(func, args, keywords, given)
+            if result is None:
+                raise CannotFollowError(
+                    f"the size of what {name} returns depends on the values of tensors, at {_asking_line()}"
+                ) from error
+        else:
+            if func._schema.is_mutable or are_small(result):
+                values = self._values.compute(func, args, keywords, given)
+                if values is not None:
+                    self._values.keep_all(result, values)
         leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, FakeTensor)]
-        given = (leaf for leaf in tree_leaves(args) if isinstance(leaf, FakeTensor))
         if name in _SAYS_NO or (
             name in _PASSES_NO_ON and any(getattr(one, "_autotune_says_no", False) for one in given)
         ):
@@ -148,12 +191,48 @@ class AllocationRecorder(TorchDispatchMode):
                 leaf._autotune_says_no = True  # type: ignore[attr-defined]
         leaves = [leaf for leaf in leaves if leaf.device.type == "cuda"]
         storages = {leaf.untyped_storage()._cdata for leaf in leaves}
-        if leaves and call is not None:
-            self._add("o", len(self._operators))
-            self._operators.append(replace(call, num_results=len(storages - self._known.keys())))
-        for leaf in leaves:
-            self._see(leaf)
+        with self._lock:
+            new = len(storages - self._known.keys())
+            if leaves and (new or call is not None):
+                self._go_to_stream_of_thread()
+            if leaves and call is not None:
+                self._add("o", len(self._operators))
+                self._operators.append(replace(call, num_results=new))
+            for leaf in leaves:
+                self._see(leaf)
         return result
+
+    def _of_known_size(self, func: Any, args: Any, keywords: Any, given: Sequence[torch.Tensor]) -> Any:
+        """Return the result of an operator whose size depends on values that are known; None if they are not."""
+        values = self._values.compute(func, args, keywords, given)
+        if values is not None:
+            return tree_map_only(torch.Tensor, self._with_values, values)
+        if func.overloadpacket is torch.ops.aten.masked_select and args[0].shape == args[1].shape:
+            args = (args[0], [args[1]])
+        elif func is not torch.ops.aten.index.Tensor:
+            return None
+        places: list[torch.Tensor | None] = []
+        for place in args[1]:
+            if place is None or place.dtype not in (torch.bool, torch.uint8):
+                places.append(place)
+            elif (value := self._values.of(place)) is None:
+                return None
+            else:
+                places += [self._with_values(each) for each in value.nonzero().unbind(1)]
+        with self._lock, self._fake:
+            return torch.ops.aten.index.Tensor(args[0], places)
+
+    def _with_values(self, value: torch.Tensor) -> torch.Tensor:
+        with self._lock, self._fake:
+            tensor = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="cuda")
+        self._values.keep(tensor, value)
+        return tensor
+
+    def _go_to_stream_of_thread(self) -> None:
+        stream = getattr(self._thread, "stream", 0)
+        if stream != self._stream:
+            self._stream = stream
+            self._add("s", stream)
 
     def _see(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -173,8 +252,7 @@ class AllocationRecorder(TorchDispatchMode):
         self._add("f", number)
 
     def _add(self, kind: EventKind, number: int) -> None:
-        self._kinds.append(kind)
-        self._numbers.append(number)
+        self._events.append((kind, number))
 
 
 def _described(name: str, args: Any, keywords: Any) -> OperatorCall | None:
@@ -189,6 +267,7 @@ def _described(name: str, args: Any, keywords: Any) -> OperatorCall | None:
     options = {option: _numbers(value) for option, value in given.items() if value is not None}
     if wanted.tries_algorithms:
         options["benchmark"] = _numbers(torch.backends.cudnn.benchmark)
+        options["float16"] = _numbers(args[0].dtype == torch.float16)
     return OperatorCall(name, tensors, options)
 
 
@@ -205,6 +284,17 @@ def _form(tensor: torch.Tensor) -> TensorForm:
     return TensorForm(tuple(tensor.shape), tensor.element_size(), layout)
 
 
+def _way_here() -> tuple[tuple[str, int], ...]:
+    """Return files and lines of the innermost frames that are not autotune's."""
+    frame: Any = sys._getframe(1)
+    way: list[tuple[str, int]] = []
+    while frame is not None and len(way) < _FRAMES_OF_A_WAY:
+        if not frame.f_code.co_filename.startswith(_HERE):
+            way.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(way)
+
+
 def _asking_line() -> str:
     """Return the innermost line of the script's own; failing that, of a library other than torch."""
     frame: Any = sys._getframe(1)
@@ -212,7 +302,7 @@ def _asking_line() -> str:
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith((_HERE, "<")):
-            line = f"{file}:{frame.f_lineno}"
+            line = f"{file.removeprefix(_FOLDER)}:{frame.f_lineno}"
             if not file.startswith(_LIBRARIES) and not _PACKAGES.search(file):
                 return line
             if "/torch/" not in file:

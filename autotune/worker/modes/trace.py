@@ -50,10 +50,12 @@ class TraceMode(Mode):
         self._recorder.begin("forward")
 
     def inputs(self, call: RootCall) -> None:
-        """See a root's blocks as it is first called, and checkpoint them if the request says so."""
+        """See a root's blocks as it is first called, and checkpoint as many as the request says."""
         if call.root not in self._blocks:
+            seen = sum(map(len, self._blocks.values()))
             blocks = self._blocks[call.root] = checkpointed_blocks(call.root)
-            for block in blocks if self._process.request.checkpoints_blocks else ():
+            wanted = self._process.request.checkpointed_blocks
+            for block in blocks if wanted < 0 else blocks[: max(0, wanted - seen)]:
                 _checkpoint(block)
 
     def backward_begins(self, loss: Any) -> None:

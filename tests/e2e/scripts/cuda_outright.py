@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--sized-by-data", action="store_true")
+parser.add_argument("--sized-by-model", action="store_true")
 parser.add_argument("--two-optimizers", action="store_true")
 options = parser.parse_args()
 
@@ -27,6 +28,9 @@ for step, (x, y) in enumerate(DataLoader(data, 256, True, num_workers=2, pin_mem
     x, y = x.to(device, non_blocking=True), y.cuda(non_blocking=True)
     if options.sized_by_data:
         x, y = x[y > 4], y[y > 4]
+    if options.sized_by_model:
+        sure = model[0](x).amax(1) > 1
+        x, y = x[sure], y[sure]
     with torch.autocast("cuda", dtype=torch.float16):
         loss = nn.functional.cross_entropy(model(x) * scale, y)
     if not torch.isfinite(loss):
