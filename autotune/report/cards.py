@@ -60,7 +60,8 @@ def _answer(traced: Traced, fits: Sequence[CardFit]) -> str:
         assert least.fewest is not None
         needs = _span(least, least.fewest.peak_bytes)
         blocks = _of_blocks(traced, least.fewest.blocks)
-        return f"The script should fit {least.card.name} {where} with {blocks} checkpointed{others}: it needs {needs} there."
+        so = f"with {blocks} checkpointed{others}"
+        return f"The script should fit {least.card.name} {where} {so}: it needs {needs} there."
     most = max((one for one in fits if one.plain), key=_memory)
     best = most.plain
     assert best is not None

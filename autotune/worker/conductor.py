@@ -161,6 +161,12 @@ class Conductor:
         # Where no root call was seen the model is called past nn.Module.__call__: steps are still steps.
         groups = itertools.chain.from_iterable(optimizer.param_groups for optimizer in self._script.steps.optimizers)
         self._make_ready(itertools.chain.from_iterable(group["params"] for group in groups))
+        roots = self._script.roots
+        if not process.steps and roots.evaluated and not roots.roots:
+            process.note(
+                f"model {roots.evaluated} trains in evaluation mode, so its calls are not taken for training: "
+                "call its train() first, which from_pretrained() leaves to the script"
+            )
         process.steps += 1
         process.progressed(steps=process.steps)
         self._mode.step(window)

@@ -53,6 +53,14 @@ def test_every_optimizer_takes_the_step_after_the_one_that_makes_its_state(
     assert f"the script's first {steps} optimizer steps were followed" in run.output.decode()
 
 
+def test_a_model_that_trains_in_evaluation_mode_is_named(tmp_path: Path) -> None:
+    """Guards scripts that call from_pretrained() and no train(): no call of theirs is taken for training."""
+    run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--in-evaluation-mode", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    assert "Note: model Sequential trains in evaluation mode" in run.output.decode()
+
+
 def test_a_size_that_data_decide_is_told_at_the_script_s_own_batch_size(tmp_path: Path) -> None:
     run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--sized-by-data", folder=tmp_path)
 

@@ -78,6 +78,7 @@ def test_each_thread_has_a_stream_that_is_current() -> None:
         thread = threading.Thread(target=load)
         thread.start()
         begun.wait(60)
+        assert torch.cuda.current_stream() == torch.cuda.default_stream()
         made.append(torch.ones(8, device="cuda"))
         done.set()
         thread.join()

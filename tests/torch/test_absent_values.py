@@ -73,7 +73,7 @@ def test_files_are_loaded_onto_the_device() -> None:
         import io
         file = io.BytesIO()
         torch.serialization.save({"weight": torch.full((2,), 4.0), "epoch": 3}, file)
-        for where in ("cuda", torch.device("cuda:0"), {"cpu": "cuda:0"}, None, "cpu", lambda storage, location: storage):
+        for where in ("cuda", torch.device("cuda:0"), {"cpu": "cuda:0"}, None, "cpu", lambda one, location: one):
             file.seek(0)
             loaded = torch.load(file, map_location=where)
             print(loaded["weight"].device, loaded["weight"].sum().item(), loaded["epoch"])

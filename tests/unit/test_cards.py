@@ -294,7 +294,7 @@ NO_CONTROL = BatchControl("none", reason="no DataLoader feeds training")
 
 
 def script_at(batch: int, *, control: BatchControl | None = None, blocks: int = 0, checkpointed: int = 0) -> Traced:
-    """Make the trace of a script that keeps 1 GiB, and 1 GiB for each sample, or half a GiB where it checkpoints all."""
+    """Make the trace of a script that keeps 1 GiB, and 1 GiB for each sample, or half of that with all checkpointed."""
     control = control or BatchControl("loaders", loaders=(0,))
     share = 1 - checkpointed / blocks / 2 if blocks else 1
     trace = trace_of(GIB, int(batch * GIB * share), kept=1)
