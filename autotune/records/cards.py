@@ -32,6 +32,10 @@ class Card:
         """Return how many threads a multiprocessor holds (CUDA Programming Guide, compute capabilities)."""
         return {(7, 5): 1024}.get(self.capability, 1536 if self.capability[1] or self.capability[0] == 12 else 2048)
 
+    def holds_up_to(self, error: float) -> int:
+        """Return the largest peak that fits in bytes, if peaks may be too low by this share of them."""
+        return int(self.memory_bytes / (1 + error))
+
 
 def _card(name: str, title: str, gib: float, capability: tuple[int, int], num_processors: int) -> Card:
     return Card(name, title, int(gib * _GIB), capability, num_processors)
@@ -137,4 +141,4 @@ class CardFit:
 
     def holds(self, way: Way | None) -> bool:
         """Return whether the card should hold the script so, at its own batch size."""
-        return way is not None and way.own.peak_bytes * (1 + self.error) <= self.card.memory_bytes
+        return way is not None and way.own.peak_bytes <= self.card.holds_up_to(self.error)

@@ -60,7 +60,7 @@ def trace_cards(
     generations: defaultdict[int, list[Card]] = defaultdict(list)
     for card in cards:
         generations[card.capability[0]].append(card)
-    with SideBySide[Traced](at_once, progress) as runs, ThreadPoolExecutor(len(generations)) as pool:
+    with ThreadPoolExecutor(len(generations)) as pool, SideBySide[Traced](at_once, progress) as runs:
 
         def fit(alike: Sequence[Card]) -> tuple[Traced | DiscoveryError, dict[Card, CardFit]]:
             follow = functools.partial(_follow, spec, alike[0], run, runs)
@@ -219,7 +219,7 @@ def _fewest(fit: CardFit, number: int, follow: Callable[..., Future[Traced]]) ->
     plain, checkpointed = fit.plain, fit.checkpointed
     if plain is None or checkpointed is None or fit.holds(plain) or not fit.holds(checkpointed):
         return None
-    limit_bytes = _limit_bytes(fit.card)
+    limit_bytes = fit.card.holds_up_to(ERROR)
     low, high = BlocksPeak(0, plain.own.peak_bytes), BlocksPeak(number, checkpointed.own.peak_bytes)
     for _ in range(_MOST_RUNS):
         if high.blocks - low.blocks == 1:
@@ -240,11 +240,6 @@ def _peak_bytes(trace: AllocationTrace, card: Card) -> int:
     return peak_of(trace, card).reserved + outside_bytes(trace)
 
 
-def _limit_bytes(card: Card) -> int:
-    """Return the largest peak that fits a card if it may be off by as much as predictions are."""
-    return int(card.memory_bytes / (1 + ERROR))
-
-
 def _way(traces: _Traces, card: Card) -> Way:
     @functools.cache
     def at(size: int | None) -> SizePeak:
@@ -253,7 +248,7 @@ def _way(traces: _Traces, card: Card) -> Way:
     size = traces.own.batch_size
     if size is None or traces.own_alone:
         return Way(at(size), None, traces.own_alone)
-    return Way(at(size), _largest(size, at, _limit_bytes(card)))
+    return Way(at(size), _largest(size, at, card.holds_up_to(ERROR)))
 
 
 def _largest(start: int, at: Callable[[int], SizePeak], limit_bytes: int) -> SizePeak | None:

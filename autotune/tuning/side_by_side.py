@@ -57,7 +57,15 @@ class SideBySide(Generic[Found]):
         with self._turn:
             self._asked += 1
             self._progress(self._ended, self._asked)
-        return self._pool.submit(self._make, run)
+        future = self._pool.submit(self._make, run)
+        future.add_done_callback(self._count_no_cancelled)
+        return future
+
+    def _count_no_cancelled(self, run: Future[Found]) -> None:
+        if run.cancelled():
+            with self._turn:
+                self._asked -= 1
+                self._progress(self._ended, self._asked)
 
     def _make(self, run: Callable[[], Found]) -> Found:
         with self._turn:

@@ -67,20 +67,84 @@ def test_parameters_have_no_values_even_if_their_data_have() -> None:
     assert printed.strip() == "1.0"
 
 
+def test_what_an_operator_only_reads_keeps_its_values() -> None:
+    printed = run_on_absent_card(
+        """
+        loss = torch.nn.Linear(4, 1).cuda()(torch.ones(6, 4).cuda()).detach()
+        data, mask, places = torch.arange(8.0), torch.tensor([1, 0, 1, 1, 0, 1]).bool().cuda(), torch.tensor([0, 4]).cuda()
+        loss.masked_fill_(mask[:, None], 0)
+        loss[places] = loss[:2] + 1
+        torch.nn.Parameter(torch.zeros(2)).data.copy_(data[:2])
+        print(tuple(loss[mask].shape), places.max().item(), data[6:].cuda().sum().item(), dict(recorder.asked))
+        """
+    )
+    assert printed.strip() == "(4, 1) 4 13.0 {}"
+
+
+def test_values_follow_data_that_are_set_copies_and_lists_of_tensors() -> None:
+    printed = run_on_absent_card(
+        """
+        import copy
+        loss = torch.nn.Linear(4, 1).cuda()(torch.ones(6, 4).cuda()).detach().sum()
+        counter, other = torch.zeros(()).cuda(), torch.zeros(3).cuda()
+        other.data = torch.full((3,), 7.0).cuda()
+        torch._foreach_add_([counter], 2)
+        print(other.sum().item(), counter.item(), copy.deepcopy(counter).item())
+        counter += loss
+        print(copy.deepcopy(counter).item())
+        """
+    )
+    assert printed.splitlines() == ["21.0 2.0 2.0", "1.0"]
+
+
+def test_a_gradient_scaler_finds_nothing_infinite() -> None:
+    printed = run_on_absent_card(
+        """
+        layer, scaler = torch.nn.Linear(4, 1).cuda(), torch.amp.GradScaler("cuda")
+        optimizer = torch.optim.SGD(layer.parameters())
+        for _ in range(2):
+            scaler.scale(layer(torch.ones(2, 4).cuda()).sum()).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        print(scaler.get_scale())
+        """
+    )
+    assert printed.strip() == "65536.0"
+
+
+def test_inference_mode_is_followed() -> None:
+    printed = run_on_absent_card(
+        """
+        layer, batch = torch.nn.Linear(4, 1).cuda(), torch.ones(2, 4)
+
+        @torch.inference_mode()
+        def evaluate():
+            return layer(batch.to("cuda")).sum().item()
+
+        with torch.inference_mode():
+            print(evaluate(), batch.cuda().sum().item(), torch.is_grad_enabled())
+        """
+    )
+    assert printed.strip() == "1.0 8.0 False"
+
+
 def test_files_are_loaded_onto_the_device() -> None:
     printed = run_on_absent_card(
         """
         import io
-        file = io.BytesIO()
-        torch.serialization.save({"weight": torch.full((2,), 4.0), "epoch": 3}, file)
-        for where in ("cuda", torch.device("cuda:0"), {"cpu": "cuda:0"}, None, "cpu", lambda one, location: one):
+        file, weight = io.BytesIO(), torch.full((2,), 4.0)
+        torch.serialization.save({"weight": weight, "tied": weight, "epoch": 3}, file)
+        places = ("cuda", torch.device("cuda:0"), {"cpu": "cuda:0"}, lambda one, location: one.cuda())
+        for where in (*places, None, "cpu", lambda one, location: one, "meta"):
             file.seek(0)
-            loaded = torch.load(file, map_location=where)
-            print(loaded["weight"].device, loaded["weight"].sum().item(), loaded["epoch"])
+            loaded = torch.load(f=file, map_location=where)
+            print(loaded["weight"].device, loaded["epoch"], end=" ")
+            print(loaded["weight"].untyped_storage()._cdata == loaded["tied"].untyped_storage()._cdata)
         print(torch.zeros(2, pin_memory=True).device)
         """
     )
-    assert printed.splitlines() == ["cuda:0 8.0 3"] * 3 + ["cpu 8.0 3"] * 3 + ["cpu"]
+    on_gpu, on_cpu, on_meta = (f"{device} 3 True" for device in ("cuda:0", "cpu", "meta"))
+    assert printed.splitlines() == [on_gpu] * 4 + [on_cpu] * 3 + [on_meta, "cpu"]
 
 
 def test_values_that_were_lost_do_not_take_those_of_later_tensors_with_them() -> None:

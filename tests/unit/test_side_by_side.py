@@ -24,7 +24,7 @@ def test_as_many_run_at_once_as_are_allowed(runs: SideBySide[str]) -> None:
 
     def meet() -> str:
         both.wait(WAIT_S)
-        assert not third.is_set()
+        assert not third.wait(0.1), "it waits for one of these to end"
         both.wait(WAIT_S)
         return "met"
 
@@ -96,6 +96,24 @@ def test_progress_counts_the_runs_that_ended_and_those_asked_for() -> None:
         runs.submit(lambda: "one").result(WAIT_S)
         runs.submit(lambda: "two").result(WAIT_S)
     assert told == [(0, 1), (1, 1), (1, 2), (2, 2)]
+
+
+def test_a_run_that_is_cancelled_is_not_counted() -> None:
+    told: list[tuple[int, int]] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait() -> str:
+        begun.set()
+        go_on.wait(WAIT_S)
+        return "one"
+
+    with SideBySide[str](1, lambda ended, asked: told.append((ended, asked))) as runs:
+        first, second = runs.submit(wait), runs.submit(lambda: "two")
+        begun.wait(WAIT_S)
+        assert second.cancel()
+        go_on.set()
+        first.result(WAIT_S)
+    assert told[-1] == (1, 1)
 
 
 def test_a_machine_has_room_for_a_run_at_least() -> None:

@@ -52,6 +52,7 @@ _OF_ACCELERATOR = (
     "synchronize",
     "empty_cache",
     "memory_stats",
+    "get_memory_info",
     "reset_peak_memory_stats",
     "reset_accumulated_memory_stats",
 )
@@ -250,6 +251,7 @@ def answer_for(card: Card, watch: Watch) -> None:
         "get_arch_list": lambda: [f"sm_{major}{minor}"],
         "empty_cache": watch.cache_emptied,
         "mem_get_info": lambda *_, **__: (card.memory_bytes - _CONTEXT_BYTES, card.memory_bytes),
+        "get_memory_info": lambda *_, **__: (card.memory_bytes - _CONTEXT_BYTES, card.memory_bytes),
         "memory_stats": lambda *_, **__: defaultdict(int),
         "memory_summary": lambda *_, **__: "",
         "initial_seed": lambda: 0,

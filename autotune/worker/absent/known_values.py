@@ -1,15 +1,15 @@
 """Values of tensors on a GPU that is not there, where they follow from the script's data alone.
 
-Labels, masks, lengths and buffers come from the CPU, with values. What operators make of them has values too, so sizes
-and branches that depend on them are those that a GPU would have. Nothing has any that comes of a parameter or of a
-random number.
+Labels, masks, lengths and buffers come from the CPU, with values. What operators make of them has values too. So sizes
+and branches that depend on them are those that a GPU would have. Nothing has values that comes of a parameter, or of a
+random number that the device draws.
 """
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -17,74 +17,110 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 # Elements of the largest tensors whose values are kept; images and activations have more.
 _MOST_ELEMENTS = 1 << 20
-_VALUE = "_autotune_value"
+_VALUE, _LOST = "_autotune_value", "_autotune_lost"
 _UNSET = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+# Tests for infinite values write here, and find none.
+_FOUND_INFINITE = "found_inf"
+
+
+@dataclass(frozen=True)
+class _Value:
+    """The values of a fake tensor: a tensor on the CPU, which is a view where the fake one is."""
+
+    tensor: torch.Tensor
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        del memo
+        copied = self.tensor.clone()
+        if _is_lost(self.tensor):
+            _lose(copied)
+        return type(self)(copied)
 
 
 class KnownValues:
     """Keeps, beside a fake tensor, a real one on the CPU that has its values."""
 
-    def __init__(self) -> None:
-        # Storages, by their addresses, that were written to with what is not known.
-        self._lost: dict[int, Any] = {}
-
     def of(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return a tensor's values; None if they are not known."""
-        value = getattr(tensor, _VALUE, None) if isinstance(tensor, FakeTensor) else tensor
-        return None if value is None or value.untyped_storage()._cdata in self._lost else value
+        if not isinstance(tensor, FakeTensor):
+            return None if _is_lost(tensor) else tensor
+        value = getattr(tensor, _VALUE, None)
+        return None if value is None or _is_lost(value.tensor) else value.tensor
 
     def keep(self, tensor: torch.Tensor, value: torch.Tensor) -> None:
         """Keep a tensor's values."""
-        setattr(tensor, _VALUE, value)
+        setattr(tensor, _VALUE, _Value(value))
 
     def forget(self, tensor: torch.Tensor) -> None:
         """Know a tensor's values no longer, nor those of its views."""
         value = self.of(tensor)
         if isinstance(tensor, FakeTensor) and value is not None:
-            self._lose(value)
+            _lose(value)
 
-    def compute(self, operator: Any, args: Any, keywords: Any, given: Sequence[torch.Tensor]) -> Any:
-        """Run an operator on the values of the tensors that it is given; return None if they are not known.
+    def take_over(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        """Give a tensor the values of another, whose storage it now has."""
+        value = self.of(data)
+        if value is not None:
+            self.keep(tensor, value)
+        elif hasattr(tensor, _VALUE):
+            delattr(tensor, _VALUE)
+
+    def compute(self, operator: Any, args: Any, keywords: Any) -> tuple[bool, Any]:
+        """Run an operator on the values of the tensors that it is given.
 
         What it writes to is not known from here on if it cannot be run.
+
+        Returns:
+            Whether the values are known, and then the results.
         """
-        values = [self.of(one) for one in given]
-        is_random = torch.Tag.nondeterministic_seeded in operator.tags
-        found = None
-        if not is_random and all(one is not None and one.numel() <= _MOST_ELEMENTS for one in values):
-            found = self._run(operator, args, keywords)
-        if found is None and operator._schema.is_mutable:
-            for one in values:
-                if one is not None:
-                    self._lose(one)
-        return found
+        given = (leaf for leaf in tree_leaves((args, keywords)) if isinstance(leaf, torch.Tensor))
+        if all(self._is_small(one) for one in given) and torch.Tag.nondeterministic_seeded not in operator.tags:
+            args_known, keywords_known = tree_map_only(torch.Tensor, self.of, (args, keywords))
+            if keywords.get("device") is not None:
+                keywords_known["device"] = torch.device("cpu")
+            try:
+                results = operator(*args_known, **keywords_known)
+            except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):
+                pass  # a GPU may do it, as with some types
+            else:
+                if operator.overloadpacket.__name__ in _UNSET:
+                    results.zero_()  # every run has the same
+                return True, results
+        for one in _written(operator, args, keywords):
+            value = self.of(one)
+            if value is not None:
+                _lose(value)
+        return False, None
 
     def keep_all(self, results: Any, values: Any) -> None:
         """Keep the values of all tensors that an operator returned."""
         for result, value in zip(tree_leaves(results), tree_leaves(values), strict=True):
-            if isinstance(result, FakeTensor) and result is not value:
+            if isinstance(result, FakeTensor) and isinstance(value, torch.Tensor) and result.shape == value.shape:
                 self.keep(result, value)
 
-    def _lose(self, value: torch.Tensor) -> None:
-        storage = value.untyped_storage()
-        key = storage._cdata
-        if key not in self._lost:
-            # A later storage may get the address.
-            self._lost[key] = weakref.ref(storage, lambda _: self._lost.pop(key, None))
-
-    def _run(self, operator: Any, args: Any, keywords: Any) -> Any:
-        args, keywords = tree_map_only(torch.Tensor, self.of, (args, keywords))
-        if keywords.get("device") is not None:
-            keywords["device"] = torch.device("cpu")
-        try:
-            results = operator(*args, **keywords)
-        except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):
-            return None  # a GPU may do it, as with some types
-        if operator.overloadpacket.__name__ in _UNSET:
-            results.zero_()  # every run has the same
-        return results
+    def _is_small(self, tensor: torch.Tensor) -> bool:
+        value = self.of(tensor)
+        return value is not None and value.numel() <= _MOST_ELEMENTS
 
 
 def are_small(results: Any) -> bool:
     """Return whether values of such results would be kept."""
     return all(one.numel() <= _MOST_ELEMENTS for one in tree_leaves(results) if isinstance(one, torch.Tensor))
+
+
+def _is_lost(value: torch.Tensor) -> bool:
+    return hasattr(value.untyped_storage(), _LOST)
+
+
+def _lose(value: torch.Tensor) -> None:
+    # The Python object of a storage lives as long as the storage, and views share it.
+    setattr(value.untyped_storage(), _LOST, True)
+
+
+def _written(operator: Any, args: Any, keywords: Any) -> Iterator[torch.Tensor]:
+    if not operator._schema.is_mutable:
+        return
+    for place, argument in enumerate(operator._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write and argument.name != _FOUND_INFINITE:
+            written = args[place] if place < len(args) else keywords.get(argument.name)
+            yield from (one for one in tree_leaves(written) if isinstance(one, torch.Tensor))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib.util
 import inspect
@@ -15,12 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_map_only
 
 from ...records.cards import Card
 from . import cuda_in_cpp, cuda_in_python
 from .attention import choose_attention
 from .communication import send_nothing
+from .loading import load_by_the_cpu
 from .recorder import AllocationRecorder
 
 _NOT_COMPILED = "the script's torch.compile is left out: what is told is for its steps as they run without it"
@@ -59,6 +60,7 @@ def pretend(card: Card, recorder: AllocationRecorder, note: Callable[[str], None
     _load_here()
     _record_threads(recorder)
     send_nothing()
+    load_by_the_cpu()
     sys.meta_path.insert(0, _SeesNoTracing())
     recorder.__enter__()
 
@@ -115,6 +117,14 @@ def _answer_questions(recorder: AllocationRecorder) -> None:
     tensor.pin_memory = lambda one, *_, **__: one
     tensor.is_pinned = lambda *_, **__: False
     tensor.record_stream = lambda *_: None
+    fake: Any = FakeTensor
+    data = tensor.data
+
+    def set_data(one: Any, other: Any) -> None:
+        data.__set__(one, other)
+        recorder.data_set(one, other)
+
+    fake.data = property(data.__get__, set_data)
 
 
 def _choose_as_on_cuda() -> None:
@@ -134,6 +144,13 @@ def _choose_as_on_cuda() -> None:
     scaler._maybe_opt_step = lambda _, one, __, *arguments, **keywords: one.step(*arguments, **keywords)
 
 
+def _without_inference_mode(mode: Any = True) -> Any:
+    """Keep no gradients: in inference mode operators would come past the recorder whole."""
+    if callable(mode):
+        return torch.no_grad()(mode)
+    return torch.no_grad() if mode else contextlib.nullcontext()
+
+
 def _leave_out(note: Callable[[str], None]) -> None:
     """Leave out what needs values or generates code."""
     module: Any = torch
@@ -143,34 +160,10 @@ def _leave_out(note: Callable[[str], None]) -> None:
         return (lambda one: one) if model is None else model
 
     module.compile = compile_
-    module.load = _load_by_the_cpu(module.load)
     any_module: Any = nn.Module
     any_module.compile = lambda *_, **__: note(_NOT_COMPILED)
     module.save = _save_nothing
-
-
-def _load_by_the_cpu(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a file's tensors be read on the CPU, and moved from there to the device."""
-
-    @functools.wraps(load)
-    def load_by_the_cpu(file: Any, map_location: Any = None, *arguments: Any, **keywords: Any) -> Any:
-        on_device: list[str] = []
-
-        def place(storage: Any, location: str) -> Any:
-            wanted = map_location.get(location, location) if isinstance(map_location, dict) else location
-            on_device.extend([location] if str(wanted).startswith("cuda") else [])
-            return storage
-
-        given = map_location
-        if isinstance(map_location, (str, torch.device)):
-            on_device.extend(["cuda"] if torch.device(map_location).type == "cuda" else [])
-            given = "cpu"
-        elif map_location is None or isinstance(map_location, dict):
-            given = place
-        loaded = load(file, given, *arguments, **keywords)
-        return tree_map_only(torch.Tensor, lambda one: one.to("cuda"), loaded) if on_device else loaded
-
-    return load_by_the_cpu
+    module.inference_mode = _without_inference_mode
 
 
 def _save_nothing(_: Any, file: Any, *__: Any, **___: Any) -> None:

@@ -10,7 +10,6 @@ import sysconfig
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -105,6 +104,10 @@ class AllocationRecorder(TorchDispatchMode):
         with self._lock, self._fake:
             return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
 
+    def data_set(self, tensor: torch.Tensor, data: torch.Tensor) -> None:
+        """Note that a tensor has the storage of another from here on."""
+        self._values.take_over(tensor, data)
+
     def is_trained(self, tensor: torch.Tensor) -> None:
         """Note that a tensor is a parameter: nothing is computed of it."""
         self._values.forget(tensor)
@@ -146,24 +149,26 @@ class AllocationRecorder(TorchDispatchMode):
         keywords = {**(kwargs or {})}
         if keywords.get("pin_memory"):
             keywords["pin_memory"] = False
+        name = func.overloadpacket.__name__
+        if name == "is_pinned":
+            return True  # DistributedDataParallel insists on it
         device = keywords.get("device")
         is_fake = any(issubclass(each, FakeTensor) for each in types)
         if not is_fake and (device is None or torch.device(device).type != "cuda"):
             return func(*args, **keywords)
-        name = func.overloadpacket.__name__
         given = [leaf for leaf in tree_leaves((args, keywords)) if isinstance(leaf, torch.Tensor)]
         if any(one.layout != torch.strided for one in given):
             raise CannotFollowError(f"only dense tensors are followed, and one is sparse, at {_asking_line()}")
         if name == "_local_scalar_dense":
             return self.answer(args[0])
-        if name in ("equal", "is_pinned"):
-            known = self._values.compute(func, args, keywords, given) if name == "equal" else False
-            return True if known is None else known
+        if name == "equal":
+            is_known, value = self._values.compute(func, args, keywords)
+            return value if is_known else True
         if name == "_pin_memory":
             return args[0]
         if name == "_to_copy" and device is not None and torch.device(device).type == "cpu":
-            value = self._values.compute(func, args, keywords, given)
-            if value is not None:
+            is_known, value = self._values.compute(func, args, keywords)
+            if is_known:
                 return value
         passed = args
         if name == "_to_copy" and not isinstance(args[0], FakeTensor):
@@ -173,15 +178,15 @@ class AllocationRecorder(TorchDispatchMode):
             with self._lock, self._fake:
                 result = func(*passed, **keywords)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
-            result = self._of_known_size(func, args, keywords, given)
+            result = self._of_known_size(func, args, keywords)
             if result is None:
                 raise CannotFollowError(
                     f"the size of what {name} returns depends on the values of tensors, at {_asking_line()}"
                 ) from error
         else:
             if func._schema.is_mutable or are_small(result):
-                values = self._values.compute(func, args, keywords, given)
-                if values is not None:
+                is_known, values = self._values.compute(func, args, keywords)
+                if is_known:
                     self._values.keep_all(result, values)
         leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, FakeTensor)]
         if name in _SAYS_NO or (
@@ -202,10 +207,10 @@ class AllocationRecorder(TorchDispatchMode):
                 self._see(leaf)
         return result
 
-    def _of_known_size(self, func: Any, args: Any, keywords: Any, given: Sequence[torch.Tensor]) -> Any:
+    def _of_known_size(self, func: Any, args: Any, keywords: Any) -> Any:
         """Return the result of an operator whose size depends on values that are known; None if they are not."""
-        values = self._values.compute(func, args, keywords, given)
-        if values is not None:
+        is_known, values = self._values.compute(func, args, keywords)
+        if is_known:
             return tree_map_only(torch.Tensor, self._with_values, values)
         if func.overloadpacket is torch.ops.aten.masked_select and args[0].shape == args[1].shape:
             args = (args[0], [args[1]])
