@@ -71,7 +71,8 @@ def test_what_an_operator_only_reads_keeps_its_values() -> None:
     printed = run_on_absent_card(
         """
         loss = torch.nn.Linear(4, 1).cuda()(torch.ones(6, 4).cuda()).detach()
-        data, mask, places = torch.arange(8.0), torch.tensor([1, 0, 1, 1, 0, 1]).bool().cuda(), torch.tensor([0, 4]).cuda()
+        data, places = torch.arange(8.0), torch.tensor([0, 4]).cuda()
+        mask = torch.tensor([1, 0, 1, 1, 0, 1]).bool().cuda()
         loss.masked_fill_(mask[:, None], 0)
         loss[places] = loss[:2] + 1
         torch.nn.Parameter(torch.zeros(2)).data.copy_(data[:2])
