@@ -202,7 +202,7 @@ def trace_request(
         card: what the script takes for its GPU.
         batch_size: what its batch size is set to; None for its own.
         control: how it is set, by an earlier trace; None where that is not known yet.
-        checkpointed_blocks: how many of the blocks that repeat in the model are checkpointed, the first; -1 for all.
+        checkpointed_blocks: how many of the blocks that repeat in the model are checkpointed, or ``ALL_BLOCKS``.
     """
     request = discovery_request(spec)
     own = request.configurations[0]

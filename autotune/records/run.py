@@ -22,6 +22,9 @@ Searched = Literal["plans", "batch_sizes", "choices"]
 STARTER_RANK = -1
 """In the place of a rank: a process that started those that train (``mp.spawn``), and none of them itself."""
 
+ALL_BLOCKS = -1
+"""In the place of a number of blocks: as many as the model has."""
+
 
 @dataclass(frozen=True)
 class Verifying:
@@ -82,7 +85,7 @@ class Request:
     allow_stale: bool = False
     is_stale: bool = False
     card: Card | None = None  # that a run in mode `trace` takes for its GPU
-    checkpointed_blocks: int = 0  # that such a run checkpoints of those that repeat in the model, the first; -1 for all
+    checkpointed_blocks: int = 0  # of those that repeat in the model such a run checkpoints the first; or ALL_BLOCKS
     written: str = ""  # an exported file to apply as its user would; empty for none
     protocol: int = PROTOCOL_VERSION
 

@@ -17,7 +17,7 @@ from ..records.allocations import AllocationTrace, Traced, between
 from ..records.cards import BlocksPeak, Card, CardFit, SizePeak, Way
 from ..records.facts import BatchControl
 from ..records.outcome import Measured
-from ..records.run import Request
+from ..records.run import ALL_BLOCKS, Request
 from ..records.study import StudySpec
 from .checks import detail_of
 from .side_by_side import SideBySide, say_nothing
@@ -31,7 +31,6 @@ _LARGEST_SIZE = 1 << 20
 _MOST_GUESSES = 8
 # Bytes that a third batch size may lie beside the line through two, as a share of all.
 _TOLERANCE = 0.001
-_ALL = -1
 # Runs to find how few blocks must be checkpointed for a card.
 _MOST_RUNS = 4
 
@@ -114,11 +113,11 @@ def _trace(follow: Callable[..., Future[Traced]]) -> _Generation:
     size, control = own.batch_size, own.batch_control
     if size is None or not control.can_set:
         why = control.reason or "its batch size could not be counted"
-        checkpointed = [follow(blocks=_ALL)] if own.blocks else []
+        checkpointed = [follow(blocks=ALL_BLOCKS)] if own.blocks else []
         return _Generation(_Traces(own, None, why), _checkpointed(checkpointed, why))
     others = [follow(times * size, control) for times in (2, 4)]
     sizes = (None, 2 * size) if own.blocks else ()
-    checkpointed = [follow(each, each and control, blocks=_ALL) for each in sizes]
+    checkpointed = [follow(each, each and control, blocks=ALL_BLOCKS) for each in sizes]
     plain = _on_a_line(own, *others)
     return _Generation(plain, _checkpointed(checkpointed, plain.own_alone))
 
@@ -182,7 +181,7 @@ def _follow(
     The result raises DiscoveryError if that cannot be done.
     """
     request = trace_request(spec, card, batch_size=batch_size, control=control, checkpointed_blocks=blocks)
-    kind = "" if not blocks else "-checkpointed" if blocks == _ALL else f"-checkpointed-{blocks}"
+    kind = "" if not blocks else "-checkpointed" if blocks == ALL_BLOCKS else f"-checkpointed-{blocks}"
     name = f"trace-{card.name}{kind}-{batch_size or 'own'}"
     return runs.submit(lambda: _traced(run(request, name), batch_size))
 

@@ -8,7 +8,7 @@ import multiprocessing.util
 import os
 import sys
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from .absent.recorder import CannotFollowError
 from .applied import AppliedConfiguration
 from .describing.root_inputs import RootCall
 from .device import uses_cuda
-from .failure import BY_ITSELF, EXIT_ADVICE, WITH_GPU, ends_with, exit_words, failure_of, let_children_end
+from .failure import BY_ITSELF, EXIT_ADVICE, ON_THE_GPU, ends_with, exit_words, failure_of, let_children_end
 from .hooks.compilation import watch_compile
 from .hooks.hooked_script import HookedScript
 from .hooks.loaders import LoaderHooks
@@ -159,17 +159,27 @@ class Conductor:
             process.end()
         window = self._samples.close()
         # Where no root call was seen the model is called past nn.Module.__call__: steps are still steps.
-        groups = itertools.chain.from_iterable(optimizer.param_groups for optimizer in self._script.steps.optimizers)
-        self._make_ready(itertools.chain.from_iterable(group["params"] for group in groups))
-        roots = self._script.roots
-        if not process.steps and roots.evaluated and not roots.roots:
-            process.note(
-                f"model {roots.evaluated} trains in evaluation mode, so its calls are not taken for training: "
-                "call its train() first, which from_pretrained() leaves to the script"
-            )
+        self._make_ready(self._optimized())
+        if not process.steps and not self._script.roots.roots:
+            self._note_evaluation_mode()
         process.steps += 1
         process.progressed(steps=process.steps)
         self._mode.step(window)
+
+    def _optimized(self) -> Iterator[torch.Tensor]:
+        """Return the tensors that the script's optimizers change."""
+        for optimizer in self._script.steps.optimizers:
+            for group in optimizer.param_groups:
+                yield from group["params"]
+
+    def _note_evaluation_mode(self) -> None:
+        """Note that the model is in evaluation mode whose parameters an optimizer has changed."""
+        model = self._script.roots.evaluated()
+        if model is not None and not {*map(id, model.parameters())}.isdisjoint(map(id, self._optimized())):
+            self.process.note(
+                f"model {type(model).__name__} trains in evaluation mode, so its calls are not taken for training: "
+                "call its train() first, which from_pretrained() leaves to the script"
+            )
 
     def _make_ready(self, tensors: Iterable[torch.Tensor]) -> None:
         """Prepare the process, and each trial, at its first training call; ``tensors`` are the call's."""
@@ -241,12 +251,12 @@ class Conductor:
 
     def _failure_in(self, error: BaseException, phase: Phase) -> FailureOutcome:
         if isinstance(error, CannotFollowError):
-            return Fallback(cause=str(error), advice="Run `autotune fit` without --for on a machine with such a GPU.")
+            return Fallback(cause=str(error), advice=ON_THE_GPU)
         request = self.process.request
         as_it_stands = request.mode in ("discover", "audit", "locate", "trace")
         setting = None if as_it_stands else self.process.configuration
         limit_bytes, control = request.memory_limit_bytes, request.batch_control
-        by_itself = WITH_GPU if request.mode == "trace" else BY_ITSELF
+        by_itself = ON_THE_GPU if request.mode == "trace" else BY_ITSELF
         return failure_of(
             error, phase=phase, limit_bytes=limit_bytes, setting=setting, control=control, by_itself=by_itself
         )

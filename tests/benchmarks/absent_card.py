@@ -34,7 +34,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from autotune import worker  # noqa: E402
 from autotune.cli.local_launcher import make_launcher  # noqa: E402
 from autotune.cli.spec import spec_of  # noqa: E402
 from autotune.errors import FormatError  # noqa: E402
@@ -146,7 +145,8 @@ def make_images(folder: Path) -> Path:
 
 def version(python: Path) -> str:
     """Return a name for what traces depend on: how autotune makes them, and the versions of torch and timm."""
-    sources = sorted((Path(worker.__file__).parent / "absent").glob("*.py"))
+    package = ROOT / "autotune"
+    sources = [*sorted((package / "worker/absent").glob("*.py")), package / "predict/kernels.py"]
     asked = "from importlib.metadata import version; print(version('torch'), version('timm'))"
     versions = subprocess.run([python, "-c", asked], capture_output=True, check=True).stdout
     return hashlib.sha256(b"".join([*(source.read_bytes() for source in sources), versions])).hexdigest()[:12]

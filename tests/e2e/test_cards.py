@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -76,6 +77,25 @@ def test_a_size_that_the_model_decides_is_refused_with_its_line(tmp_path: Path) 
     line = 1 + SCRIPT.read_text().splitlines().index("        x, y = x[sure], y[sure]")
     cause = rf"cannot be followed without the GPU: the size of what \w+ returns depends on .* at {SCRIPT}:{line}"
     check_told(run, status=1, cause=cause, next_step="without --for on a machine with such a GPU")
+
+
+def torchrun(processes: int) -> tuple[str, ...]:
+    command = str(Path(sys.executable).with_name("torchrun"))
+    return (command, "--for", "24GiB", "--", "--nproc-per-node", str(processes), str(SCRIPTS / "nccl.py"))
+
+
+def test_a_process_that_torchrun_starts_alone_is_followed_over_nccl(tmp_path: Path) -> None:
+    run = run_inside("fit", *torchrun(1), folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    assert "The script should fit 24GiB at its own batch size of 32" in run.output.decode()
+
+
+def test_a_script_that_trains_on_two_gpus_is_refused(tmp_path: Path) -> None:
+    run = run_inside("fit", *torchrun(2), folder=tmp_path)
+
+    cause = "cannot be followed without the GPU: the script trains in 2 processes, and only one can be followed"
+    check_told(run, status=1, cause=cause, next_step="Start it as one process, as it would be on one GPU")
 
 
 def test_an_unknown_card_is_refused_before_anything_runs(tmp_path: Path) -> None:

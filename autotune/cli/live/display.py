@@ -101,16 +101,13 @@ class Display:
         # Replaced as a whole, so that the thread that paints reads it without a lock.
         now_s = time.monotonic()
         self._activity = Activity(ends_at_s=now_s + spec.time_budget_s, began_s=now_s)
-        self._status = StatusLine(console, self._line)
+        self._status = StatusLine(console, self._line, interruption=interruption)
 
     def __enter__(self) -> Self:
         self._status.start()
-        if self._status.is_on:
-            self._interruption.say = self._status.say_later
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._interruption.say = None
         self._status.stop()
 
     def discovering(self) -> None:

@@ -20,16 +20,13 @@ class RunCount:
         self._began_s = time.monotonic()
         self._ended, self._asked = 0, 1
         self._moves = console.file.isatty()
-        self._status = StatusLine(console, self._line)
+        self._status = StatusLine(console, self._line, interruption=interruption)
 
     def __enter__(self) -> Self:
         self._status.start()
-        if self._status.is_on:
-            self._interruption.say = self._status.say_later
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._interruption.say = None
         self._status.stop()
 
     def progress(self, ended: int, asked: int) -> None:

@@ -99,7 +99,8 @@ class StatusLine:
     """Repaints the line below what is printed; in a file or a pipe it prints the line where nothing else was printed.
 
     Every refresh calls ``text`` for the line, so ``text`` has to cost next to nothing. With ``every_s`` None
-    only ``refresh`` repaints it. ``said`` is to be called after each line that is printed.
+    only ``refresh`` repaints it. ``said`` is to be called after each line that is printed. While it repaints, lines of
+    the ``interruption`` are printed at the next refresh.
     """
 
     def __init__(
@@ -109,7 +110,9 @@ class StatusLine:
         *,
         every_s: float | None = _EVERY_S,
         longest_silence_s: float = _LONGEST_SILENCE_S,
+        interruption: Interruption | None = None,
     ) -> None:
+        self._interruption = interruption or Interruption()
         self._console, self._text, self._every_s = console, text, every_s
         self._longest_silence_s, self._said_s = longest_silence_s, time.monotonic()
         # FORCE_COLOR has rich take a pipe for a terminal: colours do no harm there, a cursor that moves does.
@@ -124,6 +127,7 @@ class StatusLine:
         """Begin to paint or to print."""
         if self.is_on:
             self._live.start()
+            self._interruption.say = self.say_later
         self._thread.start()
 
     def said(self) -> None:
@@ -132,6 +136,7 @@ class StatusLine:
 
     def stop(self) -> None:
         """Take the line away."""
+        self._interruption.say = None
         self._stopped.set()
         if self._thread.is_alive():
             self._thread.join()

@@ -80,7 +80,7 @@ class KnownValues:
                 keywords_known["device"] = torch.device("cpu")
             try:
                 results = operator(*args_known, **keywords_known)
-            except (RuntimeError, NotImplementedError, TypeError, IndexError, ValueError):
+            except (RuntimeError, TypeError, IndexError, ValueError):
                 pass  # a GPU may do it, as with some types
             else:
                 if operator.overloadpacket.__name__ in _UNSET:

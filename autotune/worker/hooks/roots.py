@@ -66,8 +66,8 @@ class RootHooks:
         self.roots: dict[int, Root] = {}
         # Also those modules that were looked at and stay as they are: without a compiled callable.
         self._inner_roots: dict[int, Root] = {}
-        # The class of the last model that was called in evaluation mode where gradients are kept.
-        self.evaluated = ""
+        # The last model that was called in evaluation mode where gradients are kept.
+        self.evaluated: Callable[[], nn.Module | None] = lambda: None
         # Set for a step, it takes note of what runs outside of graphs.
         self.watch: Watch | None = None
         self.shim: Any = None
@@ -157,7 +157,8 @@ class RootHooks:
                 if next(core.parameters(), None) is not None:
                     # Not a loss function, and not a graph that Dynamo runs while it compiles.
                     self.evaluation_call()
-                    self.evaluated = type(core).__name__ if torch.is_grad_enabled() else self.evaluated
+                    if torch.is_grad_enabled():
+                        self.evaluated = weakref.ref(core)
                 return None
             root = _known(self.roots, core) or _remember(self.roots, core)
             if module is not core:

@@ -12,11 +12,13 @@ from torch.utils.checkpoint import checkpoint
 from ...metering.trial_meter import Window
 from ...records.allocations import Traced
 from ...records.outcome import Fallback
+from ...records.run import ALL_BLOCKS
 from ..absent.cuda_in_cpp import CannotPretendError
 from ..absent.pretence import pretend
 from ..absent.recorder import AllocationRecorder
 from ..describing.description import batch_control_of
 from ..describing.root_inputs import RootCall
+from ..failure import ON_THE_GPU
 from ..plans.layers import class_name_of, repeated_modules
 from .base import Mode
 
@@ -38,8 +40,7 @@ class TraceMode(Mode):
         try:
             pretend(card, self._recorder, process.note)
         except CannotPretendError as error:
-            advice = "Run `autotune fit` without --for on a machine that has the GPU."
-            process.give_up(Fallback(cause=str(error), advice=advice))
+            process.give_up(Fallback(cause=str(error), advice=ON_THE_GPU))
 
     def ready(self) -> None:
         """Begin a forward: the training call is about to be made."""
@@ -55,7 +56,7 @@ class TraceMode(Mode):
             seen = sum(map(len, self._blocks.values()))
             blocks = self._blocks[call.root] = checkpointed_blocks(call.root)
             wanted = self._process.request.checkpointed_blocks
-            for block in blocks if wanted < 0 else blocks[: max(0, wanted - seen)]:
+            for block in blocks if wanted == ALL_BLOCKS else blocks[: max(0, wanted - seen)]:
                 _checkpoint(block)
 
     def backward_begins(self, loss: Any) -> None:

@@ -1,0 +1,33 @@
+"""Which blocks a run that follows a script without its GPU checkpoints."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import nn
+
+from autotune.records.run import ALL_BLOCKS
+from autotune.worker.modes.trace import TraceMode
+
+
+class Block(nn.Sequential):
+    def __init__(self) -> None:
+        super().__init__(nn.Linear(4, 4), nn.GELU())
+
+
+@pytest.mark.parametrize(
+    ("wanted", "checkpointed"),
+    [(0, "000 00"), (2, "110 00"), (4, "111 10"), (9, "111 11"), (ALL_BLOCKS, "111 11")],
+)
+def test_the_first_blocks_of_all_models_are_checkpointed(wanted: int, checkpointed: str) -> None:
+    process: Any = SimpleNamespace(request=SimpleNamespace(checkpointed_blocks=wanted))
+    unused: Any = None
+    mode = TraceMode(process, unused, unused)
+    models = [nn.Sequential(*(Block() for _ in range(number))) for number in (3, 2)]
+    for model in (*models, models[0]):
+        call: Any = SimpleNamespace(root=model)
+        mode.inputs(call)
+    found = ["".join(str(int("forward" in vars(block))) for block in model) for model in models]
+    assert " ".join(found) == checkpointed
