@@ -6,6 +6,7 @@ blocks that are split.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass
@@ -38,20 +39,29 @@ class Block:
     behind: Block | None = None
 
 
+class DeviceFullError(Exception):
+    """Says that the device has no room for a segment, even with nothing cached."""
+
+
 class CachingAllocator:
-    """Allocates blocks of one device, which has room for all of them.
+    """Allocates blocks of one device, which has so many bytes for it; room for everything by default.
 
     ``reserved`` and ``allocated`` are bytes now, ``peak_reserved`` and ``peak_allocated`` the most so far.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: float = math.inf) -> None:
+        self._limit_bytes = limit_bytes
         self.reserved = self.allocated = self.peak_reserved = self.peak_allocated = 0
         self._segments = 0
         # Free blocks by size, then address.
         self._free: defaultdict[Pool, list[tuple[int, int, Block]]] = defaultdict(list)
 
     def allocate(self, size: int, stream: int = 0) -> Block | None:
-        """Allocate a block of at least so many bytes for a stream; None for no bytes."""
+        """Allocate a block of at least so many bytes for a stream; None for no bytes.
+
+        Raises:
+            DeviceFullError: the device has no room for it.
+        """
         if size <= 0:
             return None
         size = -(-size // _ROUND) * _ROUND
@@ -98,6 +108,10 @@ class CachingAllocator:
             length = _SMALL_SEGMENT
         else:
             length = _LARGE_SEGMENT if size < _OWN_SEGMENT else -(-size // _ROUND_SEGMENT) * _ROUND_SEGMENT
+        if self.reserved + length > self._limit_bytes:
+            self.empty_cache()
+            if self.reserved + length > self._limit_bytes:
+                raise DeviceFullError
         self.reserved += length
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         self._segments += 1

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..records.allocations import AllocationTrace
 from ..records.cards import Card
-from .caching_allocator import Block, CachingAllocator
+from .caching_allocator import Block, CachingAllocator, DeviceFullError
 from .kernels import KERNELS, Kernel, cublas_workspace_bytes, in_cudnn
 
 _NO_KERNEL = Kernel()
@@ -23,11 +24,26 @@ class DevicePeak:
     reserved: int
 
 
-def peak_of(trace: AllocationTrace, card: Card) -> DevicePeak:
-    """Simulate what a script allocates and frees on a card that has room for all of it."""
-    run = _Run(trace, card, CachingAllocator())
+def peak_of(trace: AllocationTrace, card: Card, limit_bytes: float = math.inf) -> DevicePeak:
+    """Simulate what a script allocates and frees on a card that has so many bytes for torch's allocator.
+
+    On a full card the allocator gives back what it has cached. The default has room for everything.
+
+    Raises:
+        DeviceFullError: that does not suffice.
+    """
+    run = _Run(trace, card, CachingAllocator(limit_bytes))
     run.run()
     return DevicePeak(run.memory.peak_allocated, run.memory.peak_reserved)
+
+
+def process_bytes(trace: AllocationTrace, card: Card, memory_bytes: float = math.inf) -> int | None:
+    """Return the peak of the script's whole process on a card with so much memory; None where that is too little."""
+    outside = outside_bytes(trace)
+    try:
+        return peak_of(trace, card, memory_bytes - outside).reserved + outside
+    except DeviceFullError:
+        return None
 
 
 def outside_bytes(trace: AllocationTrace) -> int:

@@ -93,11 +93,19 @@ def _read_card(name: str) -> Card:
 
 
 @dataclass(frozen=True)
-class SizePeak:
-    """The peak at a batch size, None for one that is not known."""
+class CardPeak:
+    """The peak at a batch size, None for one that is not known, with so many of the model's blocks checkpointed.
+
+    ``roomy_bytes`` is the peak where the card has room for all that torch caches, ``peak_bytes`` that on the card,
+    where torch frees what it has cached once the card is full. They are the same where that does not suffice.
+    ``fits``: the card should hold it.
+    """
 
     batch_size: int | None
+    blocks: int
+    roomy_bytes: int
     peak_bytes: int
+    fits: bool
 
 
 @dataclass(frozen=True)
@@ -108,17 +116,9 @@ class Way:
     card; None where none does. If other sizes than its own are not told, ``own_alone`` is the reason.
     """
 
-    own: SizePeak
-    largest: SizePeak | None
+    own: CardPeak
+    largest: CardPeak | None
     own_alone: str = ""
-
-
-@dataclass(frozen=True)
-class BlocksPeak:
-    """The peak with so many blocks checkpointed, the first of the model."""
-
-    blocks: int
-    peak_bytes: int
 
 
 @dataclass(frozen=True)
@@ -127,18 +127,20 @@ class CardFit:
 
     ``plain`` is the script as it is, None where it cannot run on the card, for which ``problem`` is the reason.
     ``checkpointed`` is the script with the blocks checkpointed that repeat in its model; None where there are none.
-    ``fewest`` are the fewest of them with which the card should hold the script's own batch size; None where it does
+    ``fewest`` has the fewest of them with which the card should hold the script's own batch size; None where it does
     without any, or with none.
-    ``error`` is how far a peak may be off, as a share of it: a peak fits if it does when it is so much higher.
+    ``error`` is how far a peak may be off, as a share of it: a script fits if it does in so much less memory.
     """
 
     card: Card
     plain: Way | None
     checkpointed: Way | None = None
-    fewest: BlocksPeak | None = None
+    fewest: CardPeak | None = None
     error: float = 0.0
     problem: str = ""
 
-    def holds(self, way: Way | None) -> bool:
-        """Return whether the card should hold the script so, at its own batch size."""
-        return way is not None and way.own.peak_bytes <= self.card.holds_up_to(self.error)
+    @property
+    def is_crowded(self) -> bool:
+        """Return whether the card holds the script's own batch size only if torch frees what it has cached."""
+        own = self.plain and self.plain.own
+        return own is not None and own.fits and own.roomy_bytes > self.card.memory_bytes

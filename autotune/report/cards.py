@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records.allocations import Traced
-from ..records.cards import CardFit, Way
+from ..records.cards import CardFit, CardPeak, Way
 from ..records.units import format_bytes
 from ..records.words import joined, sentence
 from .tables import Table
@@ -20,7 +20,7 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
         _answer(traced, fits),
         (
             f"None of it ran on a GPU: the script's first {traced.steps} optimizer steps were followed by the sizes of "
-            f"its tensors. A size fits if its peak does when it is {error:.1%} higher."
+            f"its tensors. A size fits if the card has room for {error:.1%} more."
         ),
     ]
     if traced.asked_integers:
@@ -33,6 +33,11 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
         said.append(f"The script asked for values, which were not computed, at {where}: it got 1, or True.")
     reasons = [way.own_alone for one in fits for way in (one.plain, one.checkpointed) if way and way.own_alone]
     said += [f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)]
+    said += [
+        f"On {one.card.name}, torch must free what it has cached to hold that, which takes time."
+        for one in fits
+        if one.is_crowded
+    ]
     said += [f"On {one.card.name}, {one.problem}." for one in fits if one.problem]
     said += [f"note: {note}" for note in traced.notes]
     return tuple(map(sentence, said))
@@ -48,17 +53,17 @@ def _answer(traced: Traced, fits: Sequence[CardFit]) -> str:
     size = traced.batch_size
     where = f"at its own batch size of {size}" if size else "at its own batch size"
     others = "" if len(fits) == 1 else ", the smallest of these cards that holds it"
-    if holding := [one for one in fits if one.plain and one.holds(one.plain)]:
+    if holding := [one for one in fits if one.plain and one.plain.own.fits]:
         least = min(holding, key=_memory)
         assert least.plain is not None
-        needs = _span(least, least.plain.own.peak_bytes)
+        needs = _span(least, least.plain.own)
         return (
             f"The script should fit {least.card.name} {where}{others}: it needs {needs} there.{_smaller(traced, fits)}"
         )
     if holding := [one for one in fits if one.fewest]:
         least = min(holding, key=_memory)
         assert least.fewest is not None
-        needs = _span(least, least.fewest.peak_bytes)
+        needs = _span(least, least.fewest)
         blocks = _of_blocks(traced, least.fewest.blocks)
         so = f"with {blocks} checkpointed{others}"
         return f"The script should fit {least.card.name} {where} {so}: it needs {needs} there."
@@ -67,7 +72,7 @@ def _answer(traced: Traced, fits: Sequence[CardFit]) -> str:
     assert best is not None
     smaller = f" Batch {best.largest.batch_size} should fit {most.card.name}." if best.largest else ""
     which = f"does not fit {most.card.name}" if len(fits) == 1 else "fits none of these cards"
-    return f"The script {which} {where}: it needs {_span(most, best.own.peak_bytes)}.{smaller}"
+    return f"The script {which} {where}: it needs {_span(most, best.own)}.{smaller}"
 
 
 def _smaller(traced: Traced, fits: Sequence[CardFit]) -> str:
@@ -91,9 +96,9 @@ def _of_blocks(traced: Traced, blocks: int) -> str:
     return f"{which} blocks ({names})"
 
 
-def _span(fit: CardFit, peak_bytes: int) -> str:
-    low, high = (format_bytes(peak_bytes * share) for share in (1 - fit.error, 1 + fit.error))
-    return f"{format_bytes(peak_bytes)} ({low} to {high})"
+def _span(fit: CardFit, peak: CardPeak) -> str:
+    low, high = (format_bytes(peak.peak_bytes * share) for share in (1 - fit.error, 1 + fit.error))
+    return f"{format_bytes(peak.peak_bytes)} ({low} to {high})"
 
 
 def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:
@@ -124,13 +129,13 @@ def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:
 def _needed(fit: CardFit, number: int) -> str:
     if fit.fewest is not None:
         return f"{fit.fewest.blocks} of {number}"
-    return "none" if fit.holds(fit.plain) else ""
+    return "none" if fit.plain and fit.plain.own.fits else ""
 
 
 def _cells(fit: CardFit, way: Way | None, own_size: int | None) -> tuple[str, str, str]:
     if way is None:
         return "", "does not run" if fit.problem else "", ""
-    holds = "fits" if fit.holds(way) else "does not fit"
+    holds = "fits" if way.own.fits else "does not fit"
     largest = "not known" if way.own_alone else "none" if way.largest is None else str(way.largest.batch_size)
     own = "" if way.own.batch_size == own_size else f" at {way.own.batch_size}"
     return format_bytes(way.own.peak_bytes) + own, holds, largest

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from ..errors import DiscoveryError, FormatError
 from ..launch.port import RunResult
 from ..launch.requests import trace_request
-from ..predict.device_peak import outside_bytes, peak_of
+from ..predict.device_peak import process_bytes
 from ..records.allocations import AllocationTrace, Traced, between
-from ..records.cards import BlocksPeak, Card, CardFit, SizePeak, Way
+from ..records.cards import Card, CardFit, CardPeak, Way
 from ..records.facts import BatchControl
 from ..records.outcome import Measured
 from ..records.run import ALL_BLOCKS, Request
@@ -206,43 +206,50 @@ def _differ(first: int, second: int) -> int:
 
 def _fit(traced: _Generation, card: Card, follow: Callable[..., Future[Traced]]) -> CardFit:
     plain, checkpointed = traced.plain, traced.checkpointed
-    fit = CardFit(card, _way(plain, card), None if checkpointed is None else _way(checkpointed, card), error=ERROR)
-    return replace(fit, fewest=_fewest(fit, sum(plain.own.blocks.values()), follow))
+    number = sum(plain.own.blocks.values())
+    fit = CardFit(
+        card, _way(plain, card, 0), None if checkpointed is None else _way(checkpointed, card, number), error=ERROR
+    )
+    return replace(fit, fewest=_fewest(fit, follow))
 
 
-def _fewest(fit: CardFit, number: int, follow: Callable[..., Future[Traced]]) -> BlocksPeak | None:
-    """Return the fewest blocks with which the card holds the script, by runs that checkpoint some.
+def _fewest(fit: CardFit, follow: Callable[..., Future[Traced]]) -> CardPeak | None:
+    """Return the peak with the fewest blocks with which the card holds the script, by runs that checkpoint some.
 
     Each run takes as long as the first, and a peak nearly lies on a straight line in the blocks.
     """
-    plain, checkpointed = fit.plain, fit.checkpointed
-    if plain is None or checkpointed is None or fit.holds(plain) or not fit.holds(checkpointed):
+    if fit.plain is None or fit.checkpointed is None or fit.plain.own.fits or not fit.checkpointed.own.fits:
         return None
     limit_bytes = fit.card.holds_up_to(ERROR)
-    low, high = BlocksPeak(0, plain.own.peak_bytes), BlocksPeak(number, checkpointed.own.peak_bytes)
+    low, high = fit.plain.own, fit.checkpointed.own
     for _ in range(_MOST_RUNS):
         if high.blocks - low.blocks == 1:
             break
-        share = (low.peak_bytes - limit_bytes) / (low.peak_bytes - high.peak_bytes)
+        share = (low.roomy_bytes - limit_bytes) / (low.roomy_bytes - high.roomy_bytes)
         blocks = low.blocks + math.ceil(share * (high.blocks - low.blocks))
         blocks = min(max(blocks, low.blocks + 1), high.blocks - 1)
         try:
             trace = follow(blocks=blocks).result().trace
         except DiscoveryError:
             break
-        tried = BlocksPeak(blocks, _peak_bytes(trace, fit.card))
-        low, high = (low, tried) if tried.peak_bytes <= limit_bytes else (tried, high)
+        tried = _peak(trace, fit.card, low.batch_size, blocks)
+        low, high = (low, tried) if tried.fits else (tried, high)
     return high
 
 
-def _peak_bytes(trace: AllocationTrace, card: Card) -> int:
-    return peak_of(trace, card).reserved + outside_bytes(trace)
+def _peak(trace: AllocationTrace, card: Card, batch_size: int | None, blocks: int) -> CardPeak:
+    roomy = process_bytes(trace, card)
+    assert roomy is not None, "it has room for everything"
+    limit_bytes = card.holds_up_to(ERROR)
+    fits = roomy <= limit_bytes or process_bytes(trace, card, limit_bytes) is not None
+    on_card = roomy if roomy <= card.memory_bytes else process_bytes(trace, card, card.memory_bytes)
+    return CardPeak(batch_size, blocks, roomy, on_card or roomy, fits)
 
 
-def _way(traces: _Traces, card: Card) -> Way:
+def _way(traces: _Traces, card: Card, blocks: int) -> Way:
     @functools.cache
-    def at(size: int | None) -> SizePeak:
-        return SizePeak(size, _peak_bytes(traces.at(size), card))
+    def at(size: int | None) -> CardPeak:
+        return _peak(traces.at(size), card, size, blocks)
 
     size = traces.own.batch_size
     if size is None or traces.own_alone:
@@ -250,17 +257,21 @@ def _way(traces: _Traces, card: Card) -> Way:
     return Way(at(size), _largest(size, at, card.holds_up_to(ERROR)))
 
 
-def _largest(start: int, at: Callable[[int], SizePeak], limit_bytes: int) -> SizePeak | None:
-    """Return the largest size whose peak is within the limit; None if no size is.
+def _largest(start: int, at: Callable[[int], CardPeak], limit_bytes: int) -> CardPeak | None:
+    """Return the largest size that fits; None if no size does.
 
-    A peak takes long to simulate, and nearly lies on a straight line.
+    A peak takes long to simulate, and nearly lies on a straight line up to where the card is full.
     """
-    slope = max(1.0, (at(2 * start).peak_bytes - at(start).peak_bytes) / start)
-    size, low, high, guesses = start, 0, _LARGEST_SIZE + 1, 0
+    slope = max(1.0, (at(2 * start).roomy_bytes - at(start).roomy_bytes) / start)
+    size, low, high, guesses = start, 0, _LARGEST_SIZE + 1, _MOST_GUESSES
     while high - low > 1:
-        left_bytes = limit_bytes - at(size).peak_bytes
-        low, high = (size, high) if left_bytes >= 0 else (low, size)
-        guesses += 1
-        size = size + int(left_bytes // slope) if guesses <= _MOST_GUESSES else (low + high) // 2
+        peak = at(size)
+        low, high = (size, high) if peak.fits else (low, size)
+        is_full = peak.fits and peak.roomy_bytes > limit_bytes
+        guesses = 0 if is_full else guesses - 1
+        if guesses > 0:
+            size += int((limit_bytes - peak.roomy_bytes) // slope)
+        else:
+            size = (low + min(high, 2 * low or high)) // 2
         size = min(max(size, low + 1), high - 1)
     return at(low) if low else None

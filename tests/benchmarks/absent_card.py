@@ -38,7 +38,7 @@ from autotune.cli.local_launcher import make_launcher  # noqa: E402
 from autotune.cli.spec import spec_of  # noqa: E402
 from autotune.errors import FormatError  # noqa: E402
 from autotune.launch.requests import trace_request  # noqa: E402
-from autotune.predict.device_peak import DevicePeak, outside_bytes, peak_of  # noqa: E402
+from autotune.predict.device_peak import DevicePeak, outside_bytes, peak_of, process_bytes  # noqa: E402
 from autotune.records import codec  # noqa: E402
 from autotune.records.allocations import AllocationTrace, between  # noqa: E402
 from autotune.records.cards import CARDS  # noqa: E402
@@ -90,6 +90,7 @@ class Told:
     row: Row
     family: str
     predicted: float
+    fits: bool
 
     @property
     def error(self) -> float:
@@ -192,12 +193,19 @@ def predict(rows: Sequence[Row], traces: Traces, peak: Peak) -> list[Told]:
     """Predict the rows of a model from its traces at two batch sizes."""
     low, high = TRACED
     family = family_of(traces[0])
-    return [Told(row, family, peak(between(*traces, (row.batch_size - low) / (high - low)))) for row in rows]
+
+    def told(row: Row) -> Told:
+        trace = between(*traces, (row.batch_size - low) / (high - low))
+        return Told(row, family, peak(trace), process_bytes(trace, CARD, CARD.holds_up_to(ERROR)) is not None)
+
+    return [told(row) for row in rows]
 
 
 def whole(trace: AllocationTrace) -> float:
     """Predict the peak in MiB as the product does."""
-    return (_peak(trace).reserved + outside_bytes(trace)) / MIB
+    found = process_bytes(trace, CARD, CARD.memory_bytes) or process_bytes(trace, CARD)
+    assert found is not None
+    return found / MIB
 
 
 def _peak(trace: AllocationTrace) -> DevicePeak:
@@ -304,22 +312,29 @@ def main() -> None:
 
 
 def near_limit(told: Sequence[Told]) -> None:
-    """Print for rows near the card's memory whether they were told to fit; of those that died the first of a model."""
+    """Print for rows near the card's memory whether they were told to fit; after those that ran the first of a model.
+
+    A run on a full card may have died, or gone on with what the allocator freed: its peak is about the same.
+    """
     memory = CARD.memory_bytes / MIB
     by_model = [list(rows) for _, rows in itertools.groupby(told, key=lambda one: one.row.model)]
     survived = [until_one_died([one.row for one in rows]) for rows in by_model]
     ran = [one for rows, those in zip(by_model, survived, strict=True) for one in rows[: len(those)]]
-    died = [rows[len(those)] for rows, those in zip(by_model, survived, strict=True) if len(those) < len(rows)]
-    ran = [one for one in ran if one.row.measured > NEAR_MIB]
-    for title, rows in ((f"ran, above {NEAR_MIB:,} MiB", ran), ("died, first of a model", died)):
-        inside = [one for one in rows if one.predicted * (1 + ERROR) <= memory]
-        outside = [one for one in rows if one.predicted > memory]
+    ended = [rows[len(those)] for rows, those in zip(by_model, survived, strict=True) if len(those) < len(rows)]
+    died = [one for one in ended if one.row.measured <= DIED_MIB]
+    for title, rows in (
+        (f"ran, above {NEAR_MIB:,} MiB", [one for one in ran if one.row.measured > NEAR_MIB]),
+        ("died", died),
+        (f"above {DIED_MIB:,} MiB", [one for one in ended if one.row.measured > DIED_MIB]),
+    ):
+        inside = sum(one.fits for one in rows)
+        outside = sum(one.predicted > memory for one in rows)
         print(
-            f"{title:28}{len(rows):4} rows: {len(inside)} told to fit, {len(outside)} told to need more than there is, "
-            f"{len(rows) - len(inside) - len(outside)} within {ERROR:.0%} of it"
+            f"{title:28}{len(rows):4} rows: {inside} told to fit, {outside} told to need more than there is, "
+            f"{len(rows) - inside - outside} within {ERROR:.0%} of it"
         )
     for one in died:
-        if one.predicted * (1 + ERROR) <= memory:
+        if one.fits:
             print(f"  died, told to fit: {one.row.model} at {one.row.batch_size}: {one.predicted:,.0f} MiB")
 
 

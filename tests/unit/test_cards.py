@@ -14,8 +14,8 @@ import pytest
 
 from autotune.errors import DiscoveryError, FormatError, UsageError
 from autotune.launch.port import RunResult
-from autotune.predict.caching_allocator import Block, CachingAllocator
-from autotune.predict.device_peak import peak_of
+from autotune.predict.caching_allocator import Block, CachingAllocator, DeviceFullError
+from autotune.predict.device_peak import outside_bytes, peak_of
 from autotune.records.allocations import AllocationTrace, OperatorCall, TensorForm, Traced, between
 from autotune.records.cards import CARDS, Card, CardFit, read_cards
 from autotune.records.codec import dumps, loads
@@ -129,6 +129,22 @@ class TestAllocator:
         memory.free(part)
         memory.empty_cache()
         assert (memory.reserved, memory.peak_reserved) == (0, 90 * MIB)
+
+    def test_a_full_device_frees_what_is_cached_before_it_gives_up(self) -> None:
+        memory = CachingAllocator(100 * MIB)
+        memory.allocate(40 * MIB)
+        memory.free(memory.allocate(50 * MIB))
+        memory.allocate(60 * MIB)
+        assert (memory.reserved, memory.peak_reserved) == (100 * MIB, 100 * MIB)
+        with pytest.raises(DeviceFullError):
+            memory.allocate(2 * MIB)
+
+    def test_what_is_cached_beside_something_in_use_cannot_be_freed(self) -> None:
+        memory = CachingAllocator(100 * MIB)
+        memory.free(memory.allocate(60 * MIB))
+        memory.allocate(20 * MIB)
+        with pytest.raises(DeviceFullError):
+            memory.allocate(50 * MIB)
 
     def test_streams_do_not_share_free_blocks(self) -> None:
         memory = CachingAllocator()
@@ -301,6 +317,13 @@ def script_at(batch: int, *, control: BatchControl | None = None, blocks: int = 
     return Traced(trace, batch, control, 2, process=1, blocks={"Block": blocks} if blocks else {})
 
 
+def growing(batch: int) -> Traced:
+    """Make the trace of a script whose second half of a step takes twice as much as its first, at other times."""
+    sizes = (GIB, batch * GIB // 2, batch * GIB)
+    trace = AllocationTrace("aafaf", (0, 1, 1, 2, 2), sizes)
+    return Traced(trace, batch, BatchControl("loaders", loaders=(0,)), 2, process=1)
+
+
 def run_with(traced: Callable[[Request], Traced | None]) -> tuple[Callable[[Request, str], RunResult], list[Request]]:
     asked: list[Request] = []
 
@@ -352,6 +375,21 @@ class TestFits:
             assert one.plain.largest is not None
             peak = one.plain.largest.peak_bytes
             assert peak * (1 + one.error) <= one.card.memory_bytes < (peak + GIB) * (1 + one.error)
+
+    def test_a_size_fits_that_only_does_once_the_cache_is_freed(self) -> None:
+        """1 GiB is kept, and each sample takes half a GiB and then a whole one, of which one is there at a time."""
+        run, _ = run_with(lambda request: growing(request.batch_size or 4))
+        found, fits = trace_cards(StudySpec("/train.py"), cards(6.7, 7, 8.5), run)
+        owns = [one.plain.own for one in fits if one.plain]
+        assert [own.fits for own in owns] == [False, True, True]
+        outside = outside_bytes(found.trace)
+        assert {own.roomy_bytes - outside for own in owns} == {7 * GIB}
+        assert [own.peak_bytes - outside for own in owns] == [5 * GIB, 5 * GIB, 7 * GIB]
+        assert largest(fits) == [3, 4, 5]
+        told = cards_sentences(found, fits)
+        assert [one for one in told if "cached" in one] == [
+            "On card-7, torch must free what it has cached to hold that, which takes time."
+        ]
 
     def test_blocks_are_checkpointed_in_two_traces_more(self) -> None:
         run, asked = run_with(with_blocks)
@@ -422,7 +460,7 @@ class TestFits:
 
         found, fits = trace_cards(StudySpec("/train.py"), cards(4, 100), run_with(traced)[0])
         assert largest(fits) == [None, None]
-        assert [one.holds(one.plain) for one in fits] == [False, True]
+        assert [one.plain is not None and one.plain.own.fits for one in fits] == [False, True]
         assert any(
             sentence.startswith("Other batch sizes are not told: ") and reason in sentence
             for sentence in cards_sentences(found, fits)
