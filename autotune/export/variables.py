@@ -14,7 +14,8 @@ import shlex
 from collections.abc import Mapping
 
 from ..errors import BundleError
-from ..records.choices import ALLOCATOR_SETTINGS, choice_variables
+from ..records.allocator_settings import ALLOCATOR_SETTINGS
+from ..records.choices import choice_variables
 from ..records.stack import Stack
 
 MEM_OPT_NAME = "mem_opt.json"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..records.allocations import AllocationTrace
 from ..records.cards import Card
-from .caching_allocator import Block, CachingAllocator, DeviceFullError
+from .caching_allocator import Block, CachingAllocator, DeviceFullError, ExpandableAllocator
 from .kernels import KERNELS, Kernel, cublas_workspace_bytes, in_cudnn
 
 _NO_KERNEL = Kernel()
@@ -32,7 +32,8 @@ def peak_of(trace: AllocationTrace, card: Card, limit_bytes: float = math.inf) -
     Raises:
         DeviceFullError: that does not suffice.
     """
-    run = _Run(trace, card, CachingAllocator(limit_bytes))
+    allocator = ExpandableAllocator if trace.expands else CachingAllocator
+    run = _Run(trace, card, allocator(limit_bytes))
     run.run()
     return DevicePeak(run.memory.peak_allocated, run.memory.peak_reserved)
 
@@ -86,7 +87,7 @@ class _Run:
         call = self._trace.operators[number]
         kernel = KERNELS.get(call.name, _NO_KERNEL)
         before = self._take(kernel.before(call, self._card))
-        for storage in results:
+        for storage in reversed(results) if kernel.last_first else results:
             self._allocate(storage)
         if kernel.multiplies:
             self._multiply()
@@ -98,7 +99,8 @@ class _Run:
         ):
             self._tried.add(str(call))
             self.memory.empty_cache()
-        self.memory.free(self._take(kernel.after(call, self._card)))
+        for workspace in kernel.after:
+            self.memory.free(self._take(workspace(call, self._card)))
         self.memory.free(before)
 
     def _multiply(self) -> None:

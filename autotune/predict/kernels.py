@@ -23,16 +23,18 @@ _LEAST_CHANNELS = 32  # of a depthwise convolution in float16 that cuDNN compute
 class Kernel:
     """The memory that an operator's kernel takes while it runs.
 
-    ``before`` is there while the results are allocated, ``after`` is allocated once they are; both in bytes of a call.
+    ``before`` is there while the results are allocated. ``after`` are allocated once they are, each in place of the one
+    before it. All are in bytes of a call.
     ``multiplies``: it runs in cuBLAS. ``tries_algorithms``: with ``torch.backends.cudnn.benchmark``, cuDNN tries some
-    at each new form, and torch empties its cache after that (native/cudnn/Conv_v8.cpp). ``options`` are the arguments
-    that the rules read, by their place.
+    at each new form, and torch empties its cache after that (native/cudnn/Conv_v8.cpp). ``last_first``: it allocates
+    the last of its results first. ``options`` are the arguments that the rules read, by their place.
     """
 
     before: Workspace = lambda *_: 0
-    after: Workspace = lambda *_: 0
+    after: tuple[Workspace, ...] = ()
     multiplies: bool = False
     tries_algorithms: bool = False
+    last_first: bool = False
     options: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -49,6 +51,16 @@ def tensor_bytes(tensor: TensorForm) -> int:
 def _copies(call: OperatorCall, _: Card) -> int:
     """Kernels that take contiguous inputs only copy the others first (native/cuda/Normalization.cuh and others)."""
     return sum(tensor_bytes(one) for one in call.tensors if one.layout == "strided")
+
+
+def _product(call: OperatorCall, _: Card) -> int:
+    """The gradient times the output (native/cuda/SoftMax.cu)."""
+    return tensor_bytes(call.tensors[0])
+
+
+def _roll(call: OperatorCall, _: Card) -> int:
+    """Dimensions are rolled one after the other (native/TensorTransformations.h)."""
+    return tensor_bytes(call.tensors[0]) if len(call.options["dims"]) > 1 else 0
 
 
 def _image_copy(call: OperatorCall, _: Card) -> int:
@@ -90,6 +102,18 @@ def _product_with_result(call: OperatorCall, _: Card) -> int:
     return tensor_bytes(first) if first.item_bytes > 2 else 0
 
 
+def _query_gradients(call: OperatorCall, _: Card) -> int:
+    """Blocks of queries have their gradients in float32, with a lock (mem_eff_attention/kernel_backward.h).
+
+    The product of sums over keys is in tiles of 64 queries and 64 places of a head; some are of 128.
+    """
+    query = call.tensors[1]
+    *heads, length, width = query.shape
+    tiles = math.prod(heads) * -(-length // _TILE) * -(-width // _TILE)
+    return tiles * (_LOCK_BYTES + _TILE * _TILE * 4)
+
+
+_TILE, _LOCK_BYTES = 64, 16
 _BLOCK, _VECTOR, _WARP = 512, 4, 32  # threads of a reduction's block, elements that one loads, threads of a warp
 _LEAST_VALUES, _MOST_VALUES = 16, 256  # that a thread sums up
 
@@ -152,16 +176,18 @@ KERNELS: Mapping[str, Kernel] = {
             "native_group_norm",
             "native_group_norm_backward",
             "_softmax",
-            "_softmax_backward_data",
             "max_pool2d_with_indices",
         ),
         _COPIES,
     ),
-    "_scaled_dot_product_efficient_attention_backward": Kernel(before=_product_with_result),
-    "sum": Kernel(after=_reduction, options={"dim": 1}),
+    "_scaled_dot_product_efficient_attention_backward": Kernel(after=(_product_with_result, _query_gradients)),
+    "_softmax_backward_data": Kernel(before=_copies, after=(_product,)),
+    "native_dropout": Kernel(last_first=True),
+    "roll": Kernel(before=_roll, options={"dims": 2}),
+    **dict.fromkeys(("sum", "mean"), Kernel(after=(_reduction,), options={"dim": 1})),
     "convolution": Kernel(before=_image_copy, tries_algorithms=True, options=_CONVOLUTION),
     "convolution_backward": Kernel(
-        before=_image_copy, after=_convolution_backward, tries_algorithms=True, options=_BACKWARD
+        before=_image_copy, after=(_convolution_backward,), tries_algorithms=True, options=_BACKWARD
     ),
 }
 """Kernels by operator; all others take nothing besides their results."""

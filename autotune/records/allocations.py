@@ -48,6 +48,8 @@ class AllocationTrace:
     - ``p``: a phase begins, an index into ``PHASES``.
     - ``s``: a stream is used from here on; 0 is the device's own.
     - ``e``: the script empties the cache.
+
+    ``expands``: the allocator's segments are expandable.
     """
 
     PHASES: ClassVar = ("start", "forward", "backward", "optimizer")
@@ -56,6 +58,7 @@ class AllocationTrace:
     numbers: tuple[int, ...]
     storage_bytes: tuple[int, ...]
     operators: tuple[OperatorCall, ...] = ()
+    expands: bool = False
 
 
 @dataclass(frozen=True)

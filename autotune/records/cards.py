@@ -129,6 +129,7 @@ class CardFit:
     ``checkpointed`` is the script with the blocks checkpointed that repeat in its model; None where there are none.
     ``fewest`` has the fewest of them with which the card should hold the script's own batch size; None where it does
     without any, or with none.
+    ``expandable`` is the script as it is, at its own batch size, with expandable segments; None where it has them.
     ``error`` is how far a peak may be off, as a share of it: a script fits if it does in so much less memory.
     """
 
@@ -136,6 +137,7 @@ class CardFit:
     plain: Way | None
     checkpointed: Way | None = None
     fewest: CardPeak | None = None
+    expandable: CardPeak | None = None
     error: float = 0.0
     problem: str = ""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from ..errors import UsageError, did_you_mean
 from .choice_types import Choice, RefusedChoice, StackLine
+from .allocator_settings import ALLOCATOR_SETTINGS, ALLOCATOR_VARIABLES, EXPANDABLE_SEGMENTS, split_settings
 from .configuration import Configuration
 from .conversion import CONVERSIONS, ConversionChoice
 from .engines import ENGINES, NEEDS_CUDA, Engine
@@ -19,13 +20,7 @@ from .facts import Facts
 from .inference import Conversion
 from .session_settings import SESSION_SETTINGS
 
-# Allocator settings, as in "max_split_size_mb:128,roundup_power2_divisions:[256:1,512:2]", are joined by commas, and a
-# list in brackets holds commas of its own.
-ALLOCATOR_SETTINGS = re.compile(r"[A-Za-z0-9_:,.\[\]> ]{1,512}")
-_BETWEEN_SETTINGS = re.compile(r",(?![^\[]*\])")
 _OTHER_BACKEND = "backend:cudaMallocAsync"
-# The first is the older name; torch 2.13 looks at the other only where that is not set.
-_ALLOCATOR_VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,24 +141,25 @@ class AllocatorChoice(Choice):
     @property
     def variables(self) -> dict[str, re.Pattern[str]]:
         """Return both names that torch knows."""
-        return dict.fromkeys(_ALLOCATOR_VARIABLES, ALLOCATOR_SETTINGS)
+        return dict.fromkeys(ALLOCATOR_VARIABLES, ALLOCATOR_SETTINGS)
 
     def variables_for(self, value: str, before: Mapping[str, str]) -> dict[str, str]:
         """Set those of both names that are set already, or else the first."""
-        names = [name for name in _ALLOCATOR_VARIABLES if name in before] or list(_ALLOCATOR_VARIABLES[:1])
+        names = [name for name in ALLOCATOR_VARIABLES if name in before] or list(ALLOCATOR_VARIABLES[:1])
         return {name: self._joined(before.get(name, ""), value) for name in names}
 
     def _joined(self, before: str, value: str) -> str:
-        parts = [part.strip() for part in _BETWEEN_SETTINGS.split(before)]
-        others = (part for part in parts if part and part.partition(":")[0].strip() != self.setting)
-        return ",".join([*others, f"{self.setting}:{bool(int(value))}"])
+        settings = split_settings(before)
+        settings.pop(self.setting, None)
+        settings[self.setting] = str(bool(int(value)))
+        return ",".join(f"{name}:{setting}" for name, setting in settings.items())
 
     def refusal_for(self, facts: Facts) -> str:
         """Refuse without a GPU, and where the environment says it already."""
         if facts.environment.device_kind != "cuda":
             return "the script trains on CPU, and it is of torch's allocator for GPUs"
         found = facts.environment.variables or {}
-        settings = {name: found.get(name, "").replace(" ", "") for name in _ALLOCATOR_VARIABLES}
+        settings = {name: found.get(name, "").replace(" ", "") for name in ALLOCATOR_VARIABLES}
         own = f"{self.setting}:True"
         is_on = [name for name, value in settings.items() if own in value]
         if is_on:
@@ -281,7 +277,7 @@ TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
     AllocatorChoice(
         name="expandable-segments",
         does="memory from segments that grow, so that less of it lies idle between tensors; on a GPU",
-        setting="expandable_segments",
+        setting=EXPANDABLE_SEGMENTS,
     ),
     PreloadedHeap(
         name="tcmalloc",

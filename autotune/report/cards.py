@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..records.allocations import Traced
+from ..records.allocator_settings import ALLOCATOR_VARIABLES, EXPANDABLE_SEGMENTS
 from ..records.cards import CardFit, CardPeak, Way
 from ..records.units import format_bytes
 from ..records.words import joined, sentence
 from .tables import Table
 
 _MOST_LINES = 3
+_EXPANDABLE = f"{ALLOCATOR_VARIABLES[0]}={EXPANDABLE_SEGMENTS}:True"
 
 
 def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
@@ -33,14 +35,20 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
         said.append(f"The script asked for values, which were not computed, at {where}: it got 1, or True.")
     reasons = [way.own_alone for one in fits for way in (one.plain, one.checkpointed) if way and way.own_alone]
     said += [f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)]
-    said += [
-        f"On {one.card.name}, torch must free what it has cached to hold that, which takes time."
-        for one in fits
-        if one.is_crowded
-    ]
+    said += [f"On {one.card.name}, {_crowded(one)}" for one in fits if one.is_crowded]
+    for one in fits:
+        if one.plain and not one.plain.own.fits and one.expandable and one.expandable.fits:
+            said.append(f"With {_EXPANDABLE}, {one.card.name} should hold the script's own batch size.")
     said += [f"On {one.card.name}, {one.problem}." for one in fits if one.problem]
     said += [f"note: {note}" for note in traced.notes]
     return tuple(map(sentence, said))
+
+
+def _crowded(fit: CardFit) -> str:
+    takes_time = "torch must free what it has cached to hold that, which takes time."
+    if fit.expandable is None or fit.expandable.roomy_bytes > fit.card.memory_bytes:
+        return takes_time
+    return f"{takes_time} {_EXPANDABLE} should spare it."
 
 
 def _some(lines: Sequence[str]) -> str:

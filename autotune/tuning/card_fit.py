@@ -207,8 +207,13 @@ def _differ(first: int, second: int) -> int:
 def _fit(traced: _Generation, card: Card, follow: Callable[..., Future[Traced]]) -> CardFit:
     plain, checkpointed = traced.plain, traced.checkpointed
     number = sum(plain.own.blocks.values())
+    own = plain.own.trace
     fit = CardFit(
-        card, _way(plain, card, 0), None if checkpointed is None else _way(checkpointed, card, number), error=ERROR
+        card,
+        _way(plain, card, 0),
+        None if checkpointed is None else _way(checkpointed, card, number),
+        expandable=None if own.expands else _peak(replace(own, expands=True), card, plain.own.batch_size, 0),
+        error=ERROR,
     )
     return replace(fit, fewest=_fewest(fit, follow))
 

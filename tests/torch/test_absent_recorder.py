@@ -171,3 +171,58 @@ def run_on_absent_card(script: str) -> str:
     ended = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
+
+
+def test_gradients_that_meet_are_added_in_place_where_autograd_alone_has_them() -> None:
+    """Guards residual connections: autograd adds in place only to tensors of torch's own class."""
+    counts = run_on_absent_card(
+        """
+        class Sum(torch.autograd.Function):
+            @staticmethod
+            def forward(context, one):
+                return one.sin()
+
+            @staticmethod
+            def backward(context, gradient):
+                return gradient.cos() + gradient
+
+        kept = []
+        keep = {
+            "nobody": lambda result: None,
+            "a hook": lambda result: result.register_hook(kept.append),
+            "a view": lambda result: result.register_hook(lambda gradient: kept.append(gradient[:2])),
+        }
+        for function in (torch.sin, Sum.apply):
+            for name, hook in keep.items():
+                leaf = torch.ones(8, device="cuda", requires_grad=True)
+                branch = leaf.exp()
+                result = branch + function(branch)
+                hook(result)
+                last = result.tanh()
+                gradient = torch.ones_like(last)
+                before = len(recorder.trace().storage_bytes)
+                last.backward(gradient)
+                print(len(recorder.trace().storage_bytes) - before, end=" ")
+        """
+    )
+    # The backward of tanh, of sin with its cosine, and of exp; and the sum, where it is not in place.
+    alone, with_hook, with_view, of_formula, *others = map(int, counts.split())
+    assert (with_hook, with_view) == (alone + 1, alone + 1)
+    assert others == [of_formula + 1] * 2
+    assert of_formula == alone, "what the function adds itself is a tensor of its own"
+
+
+def test_the_allocator_has_the_settings_of_the_script() -> None:
+    printed = run_on_absent_card(
+        """
+        from autotune.worker.absent.allocator import expands
+        print(expands(print))
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True,max_split_size_mb:128")
+        print(expands(print))
+        """
+    )
+    assert printed.splitlines() == [
+        "False",
+        "the settings max_split_size_mb:128 of torch's allocator are not followed",
+        "True",
+    ]

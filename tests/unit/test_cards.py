@@ -69,243 +69,6 @@ class TestNames:
         assert len(read_cards("t4-16g,t4-16gb")) == 1
 
 
-class TestAllocator:
-    def test_sizes_are_rounded_and_come_from_segments(self) -> None:
-        memory = CachingAllocator()
-        memory.allocate(1)
-        assert (memory.allocated, memory.reserved) == (512, 2 * MIB)
-        memory.allocate(2 * MIB)
-        assert (memory.allocated, memory.reserved) == (512 + 2 * MIB, 22 * MIB)
-        memory.allocate(19 * MIB)
-        assert memory.reserved == 42 * MIB, "a segment of its own, in steps of 2 MiB"
-
-    def test_nothing_is_allocated_for_no_bytes(self) -> None:
-        memory = CachingAllocator()
-        assert memory.allocate(0) is None
-        memory.free(None)
-        assert memory.reserved == 0
-
-    def test_the_smallest_free_block_that_fits_is_taken(self) -> None:
-        memory = CachingAllocator()
-        blocks = [memory.allocate(size * MIB) for size in (30, 40, 50)]
-        for block in blocks:
-            memory.free(block)
-        taken = memory.allocate(35 * MIB)
-        assert taken is blocks[1]
-
-    def test_a_remainder_of_a_large_block_is_split_off_only_above_a_mebibyte(self) -> None:
-        memory = CachingAllocator()
-        whole = memory.allocate(30 * MIB)
-        memory.free(whole)
-        near = memory.allocate(29 * MIB)
-        assert near is not None
-        assert near.size == 30 * MIB
-        memory.free(near)
-        smaller = memory.allocate(20 * MIB)
-        assert smaller is not None
-        assert smaller.size == 20 * MIB
-        assert memory.reserved == 30 * MIB
-
-    def test_free_neighbours_merge(self) -> None:
-        memory = CachingAllocator()
-        whole = memory.allocate(40 * MIB)
-        memory.free(whole)
-        parts = [memory.allocate(10 * MIB) for _ in range(4)]
-        assert memory.reserved == 40 * MIB
-        for part in (parts[1], parts[3], parts[2], parts[0]):
-            memory.free(part)
-        again = memory.allocate(40 * MIB)
-        assert again is not None
-        assert memory.reserved == 40 * MIB
-
-    def test_the_cache_is_emptied_of_whole_segments_only(self) -> None:
-        memory = CachingAllocator()
-        whole = memory.allocate(30 * MIB)
-        memory.free(whole)
-        part = memory.allocate(10 * MIB)
-        memory.free(memory.allocate(60 * MIB))
-        memory.empty_cache()
-        assert memory.reserved == 30 * MIB
-        memory.free(part)
-        memory.empty_cache()
-        assert (memory.reserved, memory.peak_reserved) == (0, 90 * MIB)
-
-    def test_a_full_device_frees_what_is_cached_before_it_gives_up(self) -> None:
-        memory = CachingAllocator(100 * MIB)
-        memory.allocate(40 * MIB)
-        memory.free(memory.allocate(50 * MIB))
-        memory.allocate(60 * MIB)
-        assert (memory.reserved, memory.peak_reserved) == (100 * MIB, 100 * MIB)
-        with pytest.raises(DeviceFullError):
-            memory.allocate(2 * MIB)
-
-    def test_what_is_cached_beside_something_in_use_cannot_be_freed(self) -> None:
-        memory = CachingAllocator(100 * MIB)
-        memory.free(memory.allocate(60 * MIB))
-        memory.allocate(20 * MIB)
-        with pytest.raises(DeviceFullError):
-            memory.allocate(50 * MIB)
-
-    def test_streams_do_not_share_free_blocks(self) -> None:
-        memory = CachingAllocator()
-        memory.free(memory.allocate(30 * MIB))
-        memory.allocate(30 * MIB, stream=1)
-        assert memory.reserved == 60 * MIB
-        memory.allocate(30 * MIB)
-        assert memory.reserved == 60 * MIB
-
-    @pytest.mark.parametrize("seed", range(20))
-    def test_whatever_is_allocated_and_freed_the_books_balance(self, seed: int) -> None:
-        draws = random.Random(seed)
-        memory = CachingAllocator()
-        alive: list[Block] = []
-        for _ in range(400):
-            if alive and draws.random() < 0.5:
-                memory.free(alive.pop(draws.randrange(len(alive))))
-            else:
-                block = memory.allocate(int(2 ** draws.uniform(0, 26)))
-                assert block is not None
-                alive.append(block)
-            assert memory.allocated == sum(block.size for block in alive) <= memory.reserved
-            taken = sorted((block.address, block.address + block.size) for block in alive)
-            assert all(end <= begin for (_, end), (begin, _) in itertools.pairwise(taken))
-        for block in alive:
-            memory.free(block)
-        memory.empty_cache()
-        assert (memory.allocated, memory.reserved) == (0, 0)
-
-
-class TestTraces:
-    def test_a_trace_survives_its_json(self) -> None:
-        call = OperatorCall("convolution", (TensorForm((2, 3), 4, "strided"),), {"stride": (1, 1)})
-        trace = AllocationTrace("pao", (1, 0, 0), (512,), (call,))
-        traced = Traced(trace, 8, BatchControl("none", reason="it has none"), 2, process=1, asked=("a.py:3",))
-        assert loads(Line, dumps(traced)) == traced
-
-    def test_sizes_at_another_batch_size_lie_on_a_line(self) -> None:
-        low, high = trace_of(100, 10 * MIB), trace_of(100, 20 * MIB)
-        assert between(low, high, 3.0).storage_bytes == (100, 40 * MIB)
-        assert between(low, high, -0.5).storage_bytes == (100, 5 * MIB)
-
-    def test_the_forms_of_operators_lie_on_it_too(self) -> None:
-        def at(batch: int) -> AllocationTrace:
-            call = OperatorCall("convolution", (TensorForm((batch, 3), 4),), {"groups": (1,)})
-            return AllocationTrace("o", (0,), (), (call,))
-
-        assert between(at(8), at(16), 3.0) == at(32)
-
-    def test_other_operators_cannot_be_put_on_a_line(self) -> None:
-        with pytest.raises(FormatError, match="runs other operators"):
-            between(trace_of(1, 2), trace_of(1, 2, 3), 2.0)
-
-    def test_a_peak_is_the_most_at_a_time(self) -> None:
-        peak = peak_of(trace_of(100 * MIB, 50 * MIB, kept=1), A100)
-        assert (peak.allocated, peak.reserved) == (150 * MIB, 150 * MIB)
-
-    def test_a_kernel_takes_its_workspace_while_it_runs(self) -> None:
-        image = TensorForm((1, 16, 256, 1024), 4)
-        weight = TensorForm((16, 16, 3, 3), 4)
-        call = OperatorCall("convolution_backward", (image, image, weight), {"groups": (1,)})
-        bare = AllocationTrace("a", (0,), (MIB,))
-        trace = AllocationTrace("oa", (0, 0), (MIB,), (replace(call, num_results=1),))
-        without = peak_of(bare, A100)
-        peak = peak_of(trace, A100)
-        assert peak.allocated - without.allocated == 32 * MIB
-
-    def test_a_workspace_is_gone_when_the_next_operator_allocates(self) -> None:
-        call = OperatorCall("_softmax", (TensorForm((100, MIB), 1, "strided"),), num_results=1)
-        trace = AllocationTrace("oaa", (0, 0, 1), (100 * MIB, 100 * MIB), (call,))
-        assert peak_of(trace, A100).allocated == 200 * MIB
-
-    def test_a_sum_of_one_value_takes_nothing(self) -> None:
-        call = OperatorCall("sum", ())
-        assert peak_of(AllocationTrace("o", (0,), (), (call,)), A100).allocated == 0
-
-    def test_trying_algorithms_empties_the_cache_once_for_each_form(self) -> None:
-        image = TensorForm((1, 1, 8, 8), 4)
-        call = OperatorCall("convolution", (image, image), {"groups": (1,), "benchmark": (1,)})
-        plain = replace(call, options={"groups": (1,), "benchmark": (0,)})
-
-        # 60 MiB are freed, an operator runs, and 40 MiB are allocated: twice.
-        def trace(*calls: OperatorCall) -> AllocationTrace:
-            return AllocationTrace("afoafo", (0, 0, 0, 1, 1, 1), (60 * MIB, 80 * MIB), calls)
-
-        assert peak_of(trace(plain, plain), A100).reserved == 140 * MIB
-        assert peak_of(trace(call, call), A100).reserved == 80 * MIB
-
-    def test_depthwise_convolutions_try_no_algorithms(self) -> None:
-        call = OperatorCall(
-            "convolution",
-            (TensorForm((1, 8, 8, 8), 4), TensorForm((8, 1, 3, 3), 4)),
-            {"groups": (8,), "benchmark": (1,)},
-        )
-        last = replace(call, tensors=tuple(replace(tensor, layout="channels_last") for tensor in call.tensors))
-
-        def reserved(call: OperatorCall) -> int:
-            return peak_of(AllocationTrace("afoa", (0, 0, 0, 1), (40 * MIB, 60 * MIB), (call,)), A100).reserved
-
-        assert (reserved(call), reserved(last)) == (100 * MIB, 60 * MIB)
-
-    def test_another_stream_allocates_from_its_own_blocks(self) -> None:
-        trace = AllocationTrace("afsasa", (0, 0, 1, 1, 0, 2), (40 * MIB,) * 3)
-        assert peak_of(trace, A100).reserved == 80 * MIB
-
-    @pytest.mark.parametrize(
-        ("given", "takes"),
-        [
-            ({}, 32 * MIB),
-            ({"weight": (32, 32, 1, 1)}, 0),
-            ({"groups": 32}, 0),
-            ({"groups": 32, "transposed": 1}, 32 * MIB),
-            ({"groups": 32, "layout": "channels_last"}, 32 * MIB),
-            ({"groups": 32, "item_bytes": 2}, 0),
-            ({"groups": 32, "item_bytes": 2, "float16": 1}, 16 * MIB),
-            ({"groups": 32, "item_bytes": 2, "float16": 1, "dilation": 2}, 0),
-            ({"groups": 16, "channels": 16, "item_bytes": 2, "float16": 1}, 0),
-        ],
-        ids=str,
-    )
-    def test_convolutions_of_one_point_take_none_and_depthwise_ones_only_in_cudnn(
-        self, given: dict[str, Any], takes: int
-    ) -> None:
-        layout, item_bytes = given.get("layout", "contiguous"), given.get("item_bytes", 4)
-        channels = given.get("channels", 32)
-        image = TensorForm((1, channels, 128, 32 * MIB // (2 * 4 * channels * 128)), item_bytes, layout)
-        weight = TensorForm(given.get("weight", (32, 32, 3, 3)), item_bytes)
-        options = {name: (given.get(name, 0),) for name in ("transposed", "float16")}
-        options |= {"groups": (given.get("groups", 1),), "dilation": (given.get("dilation", 1),) * 2}
-        call = OperatorCall("convolution_backward", (image, image, weight), options)
-        peak = peak_of(AllocationTrace("o", (0,), (), (call,)), A100)
-        assert peak.allocated == takes
-
-    @pytest.mark.parametrize(
-        ("shape", "dims", "takes"),
-        [((16384, 1536), (0,), 132 * MIB), ((16384, 512), (0,), 64 * MIB), ((64, 512), (0,), 0), ((4096, 64), (1,), 0)],
-        ids=["a wide bias", "a bias", "a small batch", "rows"],
-    )
-    def test_a_sum_over_many_rows_is_split_among_blocks(
-        self, shape: tuple[int, int], dims: tuple[int, ...], takes: int
-    ) -> None:
-        """Guards what torch 2.14 has allocated on an H100 without kernels for these sums."""
-        call = OperatorCall("sum", (TensorForm(shape, 4),), {"dim": dims})
-        peak = peak_of(AllocationTrace("o", (0,), (), (call,)), CARDS["h100-80gb"])
-        assert peak.allocated == takes
-
-    def test_each_thread_that_multiplies_has_a_workspace_of_cublas(self) -> None:
-        call = OperatorCall("mm", (TensorForm((4, 4), 4),))
-        forward = AllocationTrace("poo", (1, 0, 1), (), (call, call))
-        both = AllocationTrace("popo", (1, 0, 2, 1), (), (call, call))
-        found = [peak_of(trace, A100) for trace in (forward, both)]
-        assert [one.allocated for one in found] == [8 * MIB + 128 * KIB, 2 * (8 * MIB + 128 * KIB)]
-        hopper = peak_of(both, CARDS["h100-80gb"])
-        assert hopper.allocated == 64 * MIB
-
-    def test_each_stream_that_multiplies_has_one_too(self) -> None:
-        call = OperatorCall("mm", (TensorForm((4, 4), 4),))
-        trace = AllocationTrace("posoo", (1, 0, 1, 1, 1), (), (call, call))
-        assert peak_of(trace, A100).allocated == 2 * (8 * MIB + 128 * KIB)
-
-
 NO_CONTROL = BatchControl("none", reason="no DataLoader feeds training")
 
 
@@ -388,8 +151,25 @@ class TestFits:
         assert largest(fits) == [3, 4, 5]
         told = cards_sentences(found, fits)
         assert [one for one in told if "cached" in one] == [
-            "On card-7, torch must free what it has cached to hold that, which takes time."
+            "On card-7, torch must free what it has cached to hold that, which takes time. "
+            "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True should spare it."
         ]
+
+    def test_expandable_segments_are_named_where_only_they_make_it_fit(self) -> None:
+        """2 MiB lie in what was freed of a segment, which is wanted whole again."""
+
+        def pinned(request: Request) -> Traced:
+            batch = request.batch_size or 4
+            trace = AllocationTrace("aafaa", (0, 1, 1, 2, 3), (GIB, batch * GIB, 2 * MIB, batch * GIB))
+            return replace(growing(batch), trace=replace(trace, expands=expands))
+
+        said = "With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, card-8 should hold the script's own batch size."
+        for expands in (False, True):
+            told = answer(pinned, 8)
+            assert (said in told) is not expands
+            assert ("does not fit" in told[0]) is not expands
+        expands = False
+        assert said not in answer(pinned, 12)
 
     def test_blocks_are_checkpointed_in_two_traces_more(self) -> None:
         run, asked = run_with(with_blocks)

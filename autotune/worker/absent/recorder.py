@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -26,6 +26,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ...predict.kernels import KERNELS
 from ...records.allocations import AllocationTrace, EventKind, Layout, OperatorCall, TensorForm
+from .accumulation import Accumulation
 from .known_values import KnownValues, are_small
 
 Phase = Literal["start", "forward", "backward", "optimizer"]
@@ -66,6 +67,7 @@ class AllocationRecorder(TorchDispatchMode):
         self.asked_integers: Counter[str] = Counter()
         self._questions: Counter[tuple[tuple[str, int], ...]] = Counter()
         self._values = KnownValues()
+        self._accumulation: Accumulation | None = None
         self._fake = FakeTensorMode(allow_non_fake_inputs=True)
         # Modes belong to a thread, and the fake mode keeps a state that threads would share.
         self._lock = threading.RLock()
@@ -76,6 +78,14 @@ class AllocationRecorder(TorchDispatchMode):
         self._thread = threading.local()
         self._known: dict[int, int] = {}  # a storage's address to its number
         self._references: dict[int, Any] = {}
+
+    def __enter__(self) -> Self:
+        """Record from here on in this thread."""
+        if self._accumulation is None:
+            # It starts autograd's engine, which then knows the devices that there are. The card must be one of them.
+            self._accumulation = Accumulation()
+        super().__enter__()
+        return self
 
     def begin(self, phase: Phase) -> None:
         """Note that a phase of a step begins."""
@@ -147,6 +157,9 @@ class AllocationRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator: on fake tensors where one of them, or its result, is on CUDA."""
         keywords = {**(kwargs or {})}
+        assert self._accumulation is not None, "it has been entered"
+        if self._accumulation.is_in_place(func, args):
+            func = torch.ops.aten.add_.Tensor
         if keywords.get("pin_memory"):
             keywords["pin_memory"] = False
         name = func.overloadpacket.__name__
@@ -196,6 +209,7 @@ class AllocationRecorder(TorchDispatchMode):
                 leaf._autotune_says_no = True  # type: ignore[attr-defined]
         leaves = [leaf for leaf in leaves if leaf.device.type == "cuda"]
         storages = {leaf.untyped_storage()._cdata for leaf in leaves}
+        self._accumulation.made(storages)
         with self._lock:
             new = len(storages - self._known.keys())
             if leaves and (new or call is not None):

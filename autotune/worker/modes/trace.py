@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
@@ -13,6 +14,7 @@ from ...metering.trial_meter import Window
 from ...records.allocations import Traced
 from ...records.outcome import Fallback
 from ...records.run import ALL_BLOCKS
+from ..absent.allocator import expands
 from ..absent.cuda_in_cpp import CannotPretendError
 from ..absent.pretence import pretend
 from ..absent.recorder import AllocationRecorder
@@ -75,9 +77,10 @@ class TraceMode(Mode):
             self._recorder.begin("start")
             return
         process = self._process
+        trace = replace(self._recorder.trace(), expands=expands(process.note))
         process.write(
             Traced(
-                trace=self._recorder.trace(),
+                trace=trace,
                 batch_size=window.batch_size,
                 batch_control=batch_control_of(process.request, self._script.loaders),
                 blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
