@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 TESTS := quick test test-all test-slow test-null-gpu test-browser test-ortmodule test-postgresql test-ray e2e
-.PHONY: help setup setup-ortmodule setup-ray setup-null-gpu setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers bench-absent gpu gpu-wheels update-gold docs screenshots clean
+.PHONY: help setup setup-ortmodule setup-ray setup-null-gpu setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers bench-absent bench-witness gpu gpu-wheels update-gold docs screenshots clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -155,6 +155,10 @@ build/timm: constraints.txt
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt --target $@ timm torchvision openpyxl et_xmlfile
 bench-absent: $(READY) build/timm  ## peaks predicted for a GPU that is not there, against SHEET, with timm's script TIMM
 	PYTHONPATH=$(abspath build/timm) OMP_NUM_THREADS=1 $(BIN)/python tests/benchmarks/absent_card.py $(SHEET) $(TIMM) $(ABSENT)
+
+bench-witness: setup-null-gpu  ## memory predicted for a GPU that is not there, against torch's allocator on one without kernels
+	sh -c '. $(NULL_GPU_ENV)/variables.sh && exec "$$@"' sh \
+		env NULL_GPU=$(NULL_GPU) $(NULL_GPU_ENV)/bin/python tests/benchmarks/absent_witness.py $(WITNESS)
 
 # With the interpreter that is there, which brings torch for its CUDA device. PART is first, study, peers or rest, and
 # FOLDER what sittings go on from: see trials/sittings/command.py.

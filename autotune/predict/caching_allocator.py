@@ -32,7 +32,7 @@ class Pool:
 class Block:
     """A part of a segment; ``before`` and ``behind`` are its neighbours in the segment.
 
-    One that ``has_memory`` not is a range of addresses alone, in a segment that expands.
+    Where it has no memory it is a range of addresses alone, in a segment that expands.
     """
 
     address: int
@@ -53,6 +53,9 @@ class CachingAllocator:
 
     ``reserved`` and ``allocated`` are bytes now, ``peak_reserved`` and ``peak_allocated`` the most so far.
     """
+
+    # The smallest remainder that is split off from a block of the large pool.
+    _least_large_rest = _SMALL + 1
 
     def __init__(self, limit_bytes: float = math.inf) -> None:
         self._limit_bytes = limit_bytes
@@ -121,12 +124,9 @@ class CachingAllocator:
         self.peak_reserved = max(self.peak_reserved, self.reserved)
         return True
 
-    def _least_rest(self, pool: Pool) -> int:
-        """Return the smallest remainder of a block that is split off."""
-        return _ROUND if pool.is_small else _SMALL + 1
-
     def _split(self, block: Block, size: int) -> None:
-        if block.size - size >= self._least_rest(block.pool):
+        least = _ROUND if block.pool.is_small else self._least_large_rest
+        if block.size - size >= least:
             self._put(_cut(block, size))
 
     def _joined(self, block: Block) -> Block:
@@ -152,6 +152,8 @@ class CachingAllocator:
 class ExpandableAllocator(CachingAllocator):
     """Allocates blocks as torch does with ``expandable_segments:True``: each pool has one segment, which grows."""
 
+    _least_large_rest = _ROUND
+
     def __init__(self, limit_bytes: float = math.inf) -> None:
         super().__init__(limit_bytes)
         # Ranges of addresses without memory, by pool; the last one has no end.
@@ -159,7 +161,7 @@ class ExpandableAllocator(CachingAllocator):
 
     def empty_cache(self) -> None:
         """Give pages back of which nothing is in use."""
-        for pool, free in self._free.items():
+        for free in self._free.values():
             for _, _, block in list(free):
                 self._unmap(block)
 
@@ -173,23 +175,18 @@ class ExpandableAllocator(CachingAllocator):
 
     def _more(self, size: int, pool: Pool) -> Block | None:
         bare = self._bare.setdefault(pool, [Block(0, _NO_END, pool, has_memory=False)])
-        block = next(first for one in bare if _bytes_from(first := _first_of(one)) >= size)
-        if not block.has_memory and (block := self._map(block, size)) is None:
-            return None
-        while block.size < size:
+        start = next(first for one in bare if _bytes_from(first := _first_of(one)) >= size)
+        block = start if start.has_memory else self._map(start, size)
+        while block is not None and block.size < size:
             assert block.behind is not None, "the last range has no end"
-            more = self._map(block.behind, size - block.size)
-            if more is None:
-                return None
-            block = more
+            block = self._map(block.behind, size - block.size)
+        if block is None:
+            return None
         self._take(block)
         return block
 
-    def _least_rest(self, pool: Pool) -> int:
-        return _ROUND
-
     def _map(self, bare: Block, size: int) -> Block | None:
-        """Give memory to the first pages of a range, and join them with free neighbours; None where there is no room."""
+        """Give memory to the first pages of a range; return the free block that they are part of, None without room."""
         page = _page(bare.pool)
         length = min(bare.size, -(-size // page) * page)
         if not self._reserve(length):

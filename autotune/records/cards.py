@@ -144,5 +144,5 @@ class CardFit:
     @property
     def is_crowded(self) -> bool:
         """Return whether the card holds the script's own batch size only if torch frees what it has cached."""
-        own = self.plain and self.plain.own
+        own = None if self.plain is None else self.plain.own
         return own is not None and own.fits and own.roomy_bytes > self.card.memory_bytes

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ..errors import UsageError, did_you_mean
-from .choice_types import Choice, RefusedChoice, StackLine
 from .allocator_settings import ALLOCATOR_SETTINGS, ALLOCATOR_VARIABLES, EXPANDABLE_SEGMENTS, split_settings
+from .choice_types import Choice, RefusedChoice, StackLine
 from .configuration import Configuration
 from .conversion import CONVERSIONS, ConversionChoice
 from .engines import ENGINES, NEEDS_CUDA, Engine

@@ -86,7 +86,8 @@ class Block(nn.Module):
     def __init__(self):
         super().__init__()
         self.norm, self.qkv, self.out = nn.LayerNorm(96), nn.Linear(96, 288), nn.Linear(96, 96)
-        self.layers = nn.Sequential(nn.LayerNorm(96), nn.Linear(96, 384), nn.GELU(), nn.Dropout(0.1), nn.Linear(384, 96))
+        layers = nn.Linear(96, 384), nn.GELU(), nn.Dropout(0.1), nn.Linear(384, 96)
+        self.layers = nn.Sequential(nn.LayerNorm(96), *layers)
     def forward(self, x):
         y = torch.roll(self.norm(x), (-3, -3), (1, 2)).unflatten(2, (8, 7)).unflatten(1, (8, 7)).transpose(2, 3)
         q, k, v = (t.unflatten(-1, (3, 32)).transpose(-3, -2) for t in self.qkv(y.flatten(3, 4)).chunk(3, -1))
@@ -143,7 +144,9 @@ def followed(script: Path, folder: Path) -> AllocationTrace:
     launcher = ProcessLauncher(
         python=sys.executable, root=folder, working_directory=script.parent, start_timeout_s=180, trial_timeout_s=120
     )
-    result = launcher.run(trace_request(spec, this_card()), device=None, on_event=lambda _: None, cancel=threading.Event())
+    result = launcher.run(
+        trace_request(spec, this_card()), device=None, on_event=lambda _: None, cancel=threading.Event()
+    )
     assert result.traced is not None, f"{result.outcomes} {result.failure}"
     return result.traced.trace
 

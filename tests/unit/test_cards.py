@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
-import random
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
-from autotune.errors import DiscoveryError, FormatError, UsageError
+from autotune.errors import DiscoveryError, UsageError
 from autotune.launch.port import RunResult
-from autotune.predict.caching_allocator import Block, CachingAllocator, DeviceFullError
-from autotune.predict.device_peak import outside_bytes, peak_of
-from autotune.records.allocations import AllocationTrace, OperatorCall, TensorForm, Traced, between
+from autotune.predict.device_peak import outside_bytes
+from autotune.records.allocations import AllocationTrace, Traced
 from autotune.records.cards import CARDS, Card, CardFit, read_cards
-from autotune.records.codec import dumps, loads
 from autotune.records.facts import BatchControl
 from autotune.records.outcome import ScriptError
-from autotune.records.run import Line, Request
+from autotune.records.run import Request
 from autotune.records.study import StudySpec
 from autotune.report.cards import cards_sentences, cards_table
 from autotune.tuning.card_fit import trace_cards
@@ -150,10 +146,11 @@ class TestFits:
         assert [own.peak_bytes - outside for own in owns] == [5 * GIB, 5 * GIB, 7 * GIB]
         assert largest(fits) == [3, 4, 5]
         told = cards_sentences(found, fits)
-        assert [one for one in told if "cached" in one] == [
+        (said,) = (one for one in told if "cached" in one)
+        assert said == (
             "On card-7, torch must free what it has cached to hold that, which takes time. "
             "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True should spare it."
-        ]
+        )
 
     def test_expandable_segments_are_named_where_only_they_make_it_fit(self) -> None:
         """2 MiB lie in what was freed of a segment, which is wanted whole again."""

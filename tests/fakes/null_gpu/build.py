@@ -49,7 +49,7 @@ _IGNORED = re.compile(
     r"|MemPool(SetAttribute|SetAccess|TrimTo)|MemcpyToSymbol|Memcpy(2D|Peer)Async|Device[GS]etGraphMemAttribute"
     r"|Graph(DebugDotPrint|NodeGetDependencies))"
     r"|cu(Logs\w+|FuncSetAttribute|FuncSetCacheConfig|ModuleUnload|CtxSetCurrent|CtxSetLimit|TensorMapEncodeTiled)"
-    r"|cublas(Lt)?Set\w+|cudnn(Set\w+|Backend(SetAttribute|Finalize))|cupti\w+"
+    r"|cublas(Lt)?Set\w+|cudnn(Set\w+|Backend(SetAttribute|Finalize)|DeriveBN\w+|BatchNormalization\w+)|cupti\w+"
 )
 _STUBS = """#include <stdio.h>
 #define IGNORED(name) int name(void) { return 0; }

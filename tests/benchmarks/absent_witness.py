@@ -1,0 +1,118 @@
+"""Memory predicted for a GPU that is not there, against torch's own allocator on the GPU without kernels.
+
+``make bench-witness`` runs it in the environment of that GPU, and NULL_GPU names the card. Each of the project's
+workloads runs twice up to its second optimizer step: on the device, and followed by sizes alone. ViT-Large is left out:
+its weights are drawn until they are within bounds, which they never are on a device without values. cuDNN needs no
+workspaces there, so what is told for ResNet-50 has none either.
+
+Scripts of others are named with their folders: ``--also nanogpt=/clone/train.py config/train_shakespeare_char.py``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from autotune.cli.local_launcher import make_launcher  # noqa: E402
+from autotune.cli.spec import spec_of  # noqa: E402
+from autotune.launch.requests import trace_request  # noqa: E402
+from autotune.predict.device_peak import DevicePeak, peak_of  # noqa: E402
+from autotune.records.allocations import AllocationTrace  # noqa: E402
+from autotune.records.cards import CARDS, Card  # noqa: E402
+from autotune.tuning.context import run_first  # noqa: E402
+
+WORKLOADS = {
+    "charlm": "charlm/train.py",
+    "bert": "bert/train.py",
+    "bert-large": "bert-large/train.py --batch-size 16",
+    "gpt2": "gpt2/train.py --batch-size 8",
+    "gpt2-350m": "gpt2/train.py --size 350m --batch-size 4",
+    "llama": "llama/train.py --batch-size 2",
+    "deberta-xlarge": "deberta/train.py --size xlarge --batch-size 8",
+    "resnet50": "resnet50/train.py --batch-size 64",
+}
+COUNTING = """
+import os, runpy, sys
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+steps = []
+
+def stepped(optimizer, arguments, keywords):
+    steps.append(optimizer)
+    if len(steps) == 2:
+        print("PEAKS", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), flush=True)
+        os._exit(0)
+
+register_optimizer_step_post_hook(stepped)
+sys.argv = sys.argv[1:]
+sys.path[0] = os.path.dirname(sys.argv[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+MIB = 1 << 20
+
+
+def count(script: Path, arguments: list[str]) -> DevicePeak:
+    """Run a script on the device, and return what torch's allocator has counted.
+
+    Raises:
+        RuntimeError: it ends before its second optimizer step.
+    """
+    command = [sys.executable, "-c", COUNTING, script, *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, cwd=script.parent, timeout=300, check=False)
+    for line in ended.stdout.splitlines():
+        if line.startswith("PEAKS"):
+            return DevicePeak(*map(int, line.split()[1:]))
+    raise RuntimeError(ended.stderr[-1000:])
+
+
+def follow(script: Path, arguments: list[str], card: Card, runs: Path) -> AllocationTrace:
+    """Follow a script by sizes alone.
+
+    Raises:
+        RuntimeError: that is not possible.
+    """
+    os.chdir(script.parent)
+    spec = spec_of({"script": script, "arguments": tuple(arguments), "engine": "aot", "python": sys.executable})
+    result = run_first(make_launcher(spec, runs), spec, trace_request(spec, card), runs / "trace", threading.Event())
+    if result.traced is None:
+        raise RuntimeError(str(result.outcomes[0] or result.failure))
+    return result.traced.trace
+
+
+def without_workspaces(trace: AllocationTrace) -> AllocationTrace:
+    """Leave out the operators that cuDNN computes."""
+    calls = (replace(call, name="") if call.name.startswith("convolution") else call for call in trace.operators)
+    return replace(trace, operators=tuple(calls))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--also", action="append", default=[], help="NAME=SCRIPT ARGUMENTS")
+    options = parser.parse_args()
+    card = CARDS[os.environ["NULL_GPU"]]
+    scripts = {name: f"{ROOT}/trials/{command}" for name, command in WORKLOADS.items()}
+    scripts |= dict(each.split("=", 1) for each in options.also)
+    print(f"{card.title}\n{'MiB':16}{'allocated':>12}{'followed':>12}{'reserved':>14}{'followed':>12}")
+    for name, command in scripts.items():
+        script, *arguments = shlex.split(command)
+        with tempfile.TemporaryDirectory() as runs:
+            truth = count(Path(script), arguments)
+            told = peak_of(without_workspaces(follow(Path(script), arguments, card, Path(runs))), card)
+        pairs = ((truth.allocated, told.allocated), (truth.reserved, told.reserved))
+        cells = (f"{a / MIB:12,.1f}{b / MIB:12,.1f} {100 * (b / a - 1):+.2f}%" for a, b in pairs)
+        print(f"{name:16}{' '.join(cells)}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
