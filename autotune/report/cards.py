@@ -105,8 +105,11 @@ def _of_blocks(traced: Traced, blocks: int) -> str:
 
 
 def _span(fit: CardFit, peak: CardPeak) -> str:
-    low, high = (format_bytes(peak.peak_bytes * share) for share in (1 - fit.error, 1 + fit.error))
-    return f"{format_bytes(peak.peak_bytes)} ({low} to {high})"
+    low, high = peak.peak_bytes * (1 - fit.error), peak.peak_bytes * (1 + fit.error)
+    if peak.fits:
+        # With what the allocator can free there, it does even if peaks are so much higher.
+        high = min(high, fit.card.memory_bytes)
+    return f"{format_bytes(peak.peak_bytes)} ({format_bytes(low)} to {format_bytes(high)})"
 
 
 def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:

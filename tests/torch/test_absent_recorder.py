@@ -6,6 +6,8 @@ import subprocess
 import sys
 import textwrap
 
+import pytest
+
 from autotune.worker.absent.recorder import AllocationRecorder
 
 
@@ -226,3 +228,31 @@ def test_the_allocator_has_the_settings_of_the_script() -> None:
         "the settings max_split_size_mb:128 of torch's allocator are not followed",
         "True",
     ]
+
+
+@pytest.mark.parametrize(("offload", "mebibytes"), [(False, "194.1"), (True, "66.1")])
+def test_what_checkpointed_layers_keep_is_what_others_have_measured(offload: bool, mebibytes: str) -> None:
+    """Guards figures of huggingface/transformers#48444, on an H100: 8 layers of 1,024 with 8,192 tokens in bfloat16."""
+    printed = run_on_absent_card(
+        f"""
+        from transformers import Qwen3Config, Qwen3Model
+        config = Qwen3Config(
+            hidden_size=1024, num_hidden_layers=8, num_attention_heads=16, num_key_value_heads=8, head_dim=64,
+            intermediate_size=3072, vocab_size=1000, use_cache=False,
+        )
+        model = Qwen3Model(config).to("cuda", torch.bfloat16).train()
+        model.activation_checkpointing_enable(offload={offload})
+        tokens = torch.randint(0, 1000, (1, 8192)).cuda()
+
+        def kept():
+            trace, alive = recorder.trace(), set()
+            for kind, number in zip(trace.kinds, trace.numbers):
+                alive.add(number) if kind == "a" else alive.discard(number) if kind == "f" else None
+            return sum(trace.storage_bytes[number] for number in alive)
+
+        before = kept()
+        result = model(input_ids=tokens)
+        print(f"{{(kept() - before) / 2**20:.1f}}")
+        """
+    )
+    assert printed.split()[-1] == mebibytes

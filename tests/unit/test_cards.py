@@ -144,6 +144,8 @@ class TestFits:
         outside = outside_bytes(found.trace)
         assert {own.roomy_bytes - outside for own in owns} == {7 * GIB}
         assert [own.peak_bytes - outside for own in owns] == [5 * GIB, 5 * GIB, 7 * GIB]
+        assert "needs 6.4 GiB (6.01 GiB to 6.78 GiB)" in answer(lambda _: found, 7)[0]
+        assert "needs 8.4 GiB (7.89 GiB to 8.5 GiB)" in answer(lambda _: found, 8.5)[0]
         assert largest(fits) == [3, 4, 5]
         told = cards_sentences(found, fits)
         (said,) = (one for one in told if "cached" in one)
