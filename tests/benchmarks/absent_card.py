@@ -45,7 +45,7 @@ from autotune.records.cards import CARDS  # noqa: E402
 from autotune.tuning.card_fit import ERROR  # noqa: E402
 from autotune.tuning.context import run_first  # noqa: E402
 
-SCRIPT = ROOT / "tests/benchmarks/scripts/timm_train.py"
+SCRIPT = ROOT / "tests/benchmarks/scripts/beside_torchvision.py"
 CARD = CARDS["a100-40gb"]
 SEEN = Path(__file__).with_name("absent_card_seen.txt")
 # The constant for memory outside of torch's allocator was chosen on these, so neither half has them.
@@ -158,20 +158,28 @@ def trace(model: str, batch_size: int, train: Path, python: Path, folder: Path, 
     kept = traces / f"{model}-{batch_size}.json"
     if kept.exists():
         return codec.loads(AllocationTrace, kept.read_text())
-    arguments = ["--data-dir", folder / "images", "--model", model, "-b", batch_size, "--workers", 0]
-    spec = spec_of(
-        {"script": SCRIPT, "arguments": tuple(map(str, (train, *arguments))), "engine": "aot", "python": str(python)}
-    )
-    runs = folder / "runs"
-    result = run_first(make_launcher(spec, runs), spec, trace_request(spec, CARD), runs / model, threading.Event())
-    if result.traced is None:
-        failed = result.outcomes[0] or result.failure
-        return str(getattr(failed, "cause", "") or failed)
+    arguments = (train, "--data-dir", folder / "images", "--model", model, "-b", batch_size, "--workers", 0)
+    found = follow_script(arguments, folder / "runs" / model, python)
+    if isinstance(found, str):
+        return found
     kept.parent.mkdir(parents=True, exist_ok=True)
     half_written = kept.with_suffix(".new")
-    half_written.write_text(codec.dumps(result.traced.trace))
+    half_written.write_text(codec.dumps(found))
     half_written.replace(kept)
-    return result.traced.trace
+    return found
+
+
+def follow_script(
+    arguments: Sequence[object], folder: Path, python: Path = Path(sys.executable)
+) -> AllocationTrace | str:
+    """Follow a script with its arguments on the card; a text is why that is not possible."""
+    spec = spec_of({"script": SCRIPT, "arguments": tuple(map(str, arguments)), "engine": "aot", "python": str(python)})
+    launcher = make_launcher(spec, folder.parent)
+    result = run_first(launcher, spec, trace_request(spec, CARD), folder, threading.Event())
+    if result.traced is not None:
+        return result.traced.trace
+    failed = result.outcomes[0] or result.failure
+    return str(getattr(failed, "cause", "") or failed)
 
 
 def family_of(trace: AllocationTrace) -> str:
