@@ -54,13 +54,13 @@ def _copies(call: OperatorCall, _: Card) -> int:
 
 
 def _product(call: OperatorCall, _: Card) -> int:
-    """The gradient times the output (native/cuda/SoftMax.cu)."""
+    """Return the bytes of the gradient times the output (native/cuda/SoftMax.cu)."""
     return tensor_bytes(call.tensors[0])
 
 
 def _roll(call: OperatorCall, _: Card) -> int:
-    """Dimensions are rolled one after the other (native/TensorTransformations.h)."""
-    return tensor_bytes(call.tensors[0]) if len(call.options["dims"]) > 1 else 0
+    """Dimensions are rolled one after the other, and all results are kept (native/TensorTransformations.h)."""
+    return tensor_bytes(call.tensors[0]) * max(0, len(call.options.get("dims", ())) - 1)
 
 
 def _image_copy(call: OperatorCall, _: Card) -> int:
@@ -181,7 +181,7 @@ KERNELS: Mapping[str, Kernel] = {
         _COPIES,
     ),
     "_scaled_dot_product_efficient_attention_backward": Kernel(after=(_product_with_result, _query_gradients)),
-    "_softmax_backward_data": Kernel(before=_copies, after=(_product,)),
+    "_softmax_backward_data": Kernel(after=(_product,)),
     "native_dropout": Kernel(last_first=True),
     "roll": Kernel(before=_roll, options={"dims": 2}),
     **dict.fromkeys(("sum", "mean"), Kernel(after=(_reduction,), options={"dim": 1})),

@@ -96,8 +96,8 @@ def _read_card(name: str) -> Card:
 class CardPeak:
     """The peak at a batch size, None for one that is not known, with so many of the model's blocks checkpointed.
 
-    ``roomy_bytes`` is the peak where the card has room for all that torch caches, ``peak_bytes`` that on the card,
-    where torch frees what it has cached once the card is full. They are the same where that does not suffice.
+    ``roomy_bytes`` is the peak on a card with room for all that torch caches. ``peak_bytes`` is the peak on the card
+    itself: once it is full, torch frees what it has cached. If freeing does not suffice, both are the same.
     ``fits``: the card should hold it.
     """
 

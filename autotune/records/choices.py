@@ -20,7 +20,7 @@ from .facts import Facts
 from .inference import Conversion
 from .session_settings import SESSION_SETTINGS
 
-_OTHER_BACKEND = "backend:cudaMallocAsync"
+_OTHER_BACKEND = "cudaMallocAsync"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,20 +152,20 @@ class AllocatorChoice(Choice):
         settings = split_settings(before)
         settings.pop(self.setting, None)
         settings[self.setting] = str(bool(int(value)))
-        return ",".join(f"{name}:{setting}" for name, setting in settings.items())
+        return ",".join(f"{name}:{setting}" if setting else name for name, setting in settings.items())
 
     def refusal_for(self, facts: Facts) -> str:
         """Refuse without a GPU, and where the environment says it already."""
         if facts.environment.device_kind != "cuda":
             return "the script trains on CPU, and it is of torch's allocator for GPUs"
         found = facts.environment.variables or {}
-        settings = {name: found.get(name, "").replace(" ", "") for name in ALLOCATOR_VARIABLES}
-        own = f"{self.setting}:True"
-        is_on = [name for name, value in settings.items() if own in value]
-        if is_on:
-            return f"{is_on[0]} has it already"
-        elsewhere = [name for name, value in settings.items() if _OTHER_BACKEND in value]
-        return f"{elsewhere[0]} leaves memory to {_OTHER_BACKEND}, which has no segments" if elsewhere else ""
+        for name in ALLOCATOR_VARIABLES:
+            settings = split_settings(found.get(name, ""))
+            if settings.get(self.setting) == "True":
+                return f"{name} has it already"
+            if settings.get("backend") == _OTHER_BACKEND:
+                return f"{name} leaves memory to backend:{_OTHER_BACKEND}, which has no segments"
+        return ""
 
     @property
     def by_hand(self) -> str:

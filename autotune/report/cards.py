@@ -46,7 +46,7 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
 
 def _crowded(fit: CardFit) -> str:
     takes_time = "torch must free what it has cached to hold that, which takes time."
-    if fit.expandable is None or fit.expandable.roomy_bytes > fit.card.memory_bytes:
+    if fit.expandable is None or fit.expandable.roomy_bytes > fit.card.holds_up_to(fit.error):
         return takes_time
     return f"{takes_time} {_EXPANDABLE} should spare it."
 

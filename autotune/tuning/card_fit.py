@@ -32,7 +32,7 @@ _MOST_GUESSES = 8
 # Bytes that a third batch size may lie beside the line through two, as a share of all.
 _TOLERANCE = 0.001
 # Runs to find how few blocks must be checkpointed for a card.
-_MOST_RUNS = 4
+_MOST_RUNS = 6
 
 
 def trace_cards(
@@ -221,24 +221,31 @@ def _fit(traced: _Generation, card: Card, follow: Callable[..., Future[Traced]])
 def _fewest(fit: CardFit, follow: Callable[..., Future[Traced]]) -> CardPeak | None:
     """Return the peak with the fewest blocks with which the card holds the script, by runs that checkpoint some.
 
-    Each run takes as long as the first, and a peak nearly lies on a straight line in the blocks.
+    Each run takes as long as the first. A peak nearly lies on a straight line in the blocks, which leads to a number
+    that fits. If one block less fits too, since the card frees what is cached, the rest is halved again and again.
     """
     if fit.plain is None or fit.checkpointed is None or fit.plain.own.fits or not fit.checkpointed.own.fits:
         return None
     limit_bytes = fit.card.holds_up_to(ERROR)
-    low, high = fit.plain.own, fit.checkpointed.own
+    low, high, fitting = fit.plain.own, fit.checkpointed.own, 0
     for _ in range(_MOST_RUNS):
         if high.blocks - low.blocks == 1:
             break
-        share = (low.roomy_bytes - limit_bytes) / (low.roomy_bytes - high.roomy_bytes)
-        blocks = low.blocks + math.ceil(share * (high.blocks - low.blocks))
+        saved = low.roomy_bytes - high.roomy_bytes
+        if fitting == 1:
+            blocks = high.blocks - 1
+        elif fitting or saved <= 0:
+            blocks = (low.blocks + high.blocks) // 2
+        else:
+            share = (low.roomy_bytes - limit_bytes) / saved
+            blocks = low.blocks + math.ceil(share * (high.blocks - low.blocks))
         blocks = min(max(blocks, low.blocks + 1), high.blocks - 1)
         try:
             trace = follow(blocks=blocks).result().trace
         except DiscoveryError:
             break
         tried = _peak(trace, fit.card, low.batch_size, blocks)
-        low, high = (low, tried) if tried.fits else (tried, high)
+        low, high, fitting = (low, tried, fitting + 1) if tried.fits else (tried, high, fitting)
     return high
 
 
@@ -246,9 +253,11 @@ def _peak(trace: AllocationTrace, card: Card, batch_size: int | None, blocks: in
     roomy = process_bytes(trace, card)
     assert roomy is not None, "it has room for everything"
     limit_bytes = card.holds_up_to(ERROR)
-    fits = roomy <= limit_bytes or process_bytes(trace, card, limit_bytes) is not None
     on_card = roomy if roomy <= card.memory_bytes else process_bytes(trace, card, card.memory_bytes)
-    return CardPeak(batch_size, blocks, roomy, on_card or roomy, fits)
+    if on_card is None:
+        return CardPeak(batch_size, blocks, roomy, roomy, fits=False)
+    fits = roomy <= limit_bytes or process_bytes(trace, card, limit_bytes) is not None
+    return CardPeak(batch_size, blocks, roomy, on_card, fits)
 
 
 def _way(traces: _Traces, card: Card, blocks: int) -> Way:
@@ -263,7 +272,7 @@ def _way(traces: _Traces, card: Card, blocks: int) -> Way:
 
 
 def _largest(start: int, at: Callable[[int], CardPeak], limit_bytes: int) -> CardPeak | None:
-    """Return the largest size that fits; None if no size does.
+    """Return the largest size that fits, such that the next one does not; None if no size does.
 
     A peak takes long to simulate, and nearly lies on a straight line up to where the card is full.
     """
@@ -272,11 +281,13 @@ def _largest(start: int, at: Callable[[int], CardPeak], limit_bytes: int) -> Car
     while high - low > 1:
         peak = at(size)
         low, high = (size, high) if peak.fits else (low, size)
-        is_full = peak.fits and peak.roomy_bytes > limit_bytes
-        guesses = 0 if is_full else guesses - 1
+        if peak.fits and peak.roomy_bytes > limit_bytes:
+            guesses = 0
         if guesses > 0:
+            guesses -= 1
             size += int((limit_bytes - peak.roomy_bytes) // slope)
         else:
+            # A card that frees what is cached seldom holds half as much again.
             size = (low + min(high, 2 * low or high)) // 2
         size = min(max(size, low + 1), high - 1)
     return at(low) if low else None

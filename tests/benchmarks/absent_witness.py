@@ -5,7 +5,7 @@ workloads runs twice up to its second optimizer step: on the device, and followe
 its weights are drawn until they are within bounds, which they never are on a device without values. cuDNN needs no
 workspaces there, so what is told for ResNet-50 has none either.
 
-Scripts of others are named with their folders: ``--also nanogpt=/clone/train.py config/train_shakespeare_char.py``.
+Scripts of others are named so: ``--also 'nanogpt=/clone/train.py config/train_shakespeare_char.py'``.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ def count(script: Path, arguments: list[str]) -> DevicePeak:
 
     Raises:
         RuntimeError: it ends before its second optimizer step.
+        subprocess.TimeoutExpired: it does not come there in five minutes.
     """
     command = [sys.executable, "-c", COUNTING, script, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=script.parent, timeout=300, check=False)
@@ -107,8 +108,13 @@ def main() -> None:
     for name, command in scripts.items():
         script, *arguments = shlex.split(command)
         with tempfile.TemporaryDirectory() as runs:
-            truth = count(Path(script), arguments)
-            told = peak_of(without_workspaces(follow(Path(script), arguments, card, Path(runs))), card)
+            try:
+                truth = count(Path(script), arguments)
+                trace = follow(Path(script), arguments, card, Path(runs))
+            except (RuntimeError, subprocess.TimeoutExpired) as error:
+                print(f"{name:16}{error}", flush=True)
+                continue
+        told = peak_of(without_workspaces(trace), card)
         pairs = ((truth.allocated, told.allocated), (truth.reserved, told.reserved))
         cells = (f"{a / MIB:12,.1f}{b / MIB:12,.1f} {100 * (b / a - 1):+.2f}%" for a, b in pairs)
         print(f"{name:16}{' '.join(cells)}", flush=True)

@@ -202,7 +202,7 @@ def test_a_full_card_frees_what_is_cached_as_the_allocator_does(
     script.write_text(TAKE_THE_REST.format(limit=limit) + script.read_text())
     if fits:
         truth, peak = counted(script), peak_of(trace, this_card(), limit)
-        assert peak.reserved == pytest.approx(truth.reserved, rel=0.01)
+        assert peak.reserved == truth.reserved
     else:
         with pytest.raises(AssertionError, match="OutOfMemoryError"):
             counted(script)

@@ -190,7 +190,7 @@ def test_gradients_that_meet_are_added_in_place_where_autograd_alone_has_them() 
 
         kept = []
         keep = {
-            "nobody": lambda result: None,
+            "autograd": lambda result: None,
             "a hook": lambda result: result.register_hook(kept.append),
             "a view": lambda result: result.register_hook(lambda gradient: kept.append(gradient[:2])),
         }
@@ -212,6 +212,19 @@ def test_gradients_that_meet_are_added_in_place_where_autograd_alone_has_them() 
     assert (with_hook, with_view) == (alone + 1, alone + 1)
     assert others == [of_formula + 1] * 2
     assert of_formula == alone, "what the function adds itself is a tensor of its own"
+
+
+def test_gradients_on_the_cpu_are_left_as_they_are() -> None:
+    """Guards sums of sparse gradients, which have no storage to count references of."""
+    printed = run_on_absent_card(
+        """
+        table = torch.ones(4, 2).requires_grad_()
+        places = torch.tensor([1, 2])
+        (F.embedding(places, table, sparse=True) + F.embedding(places, table, sparse=True)).sum().backward()
+        print(table.grad.is_sparse)
+        """
+    )
+    assert printed.split() == ["True"]
 
 
 def test_the_allocator_has_the_settings_of_the_script() -> None:

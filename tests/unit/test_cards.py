@@ -76,11 +76,12 @@ def script_at(batch: int, *, control: BatchControl | None = None, blocks: int = 
     return Traced(trace, batch, control, 2, process=1, blocks={"Block": blocks} if blocks else {})
 
 
-def growing(batch: int) -> Traced:
+def growing(batch: int, *, blocks: int = 0, checkpointed: int = 0) -> Traced:
     """Make the trace of a script whose second half of a step takes twice as much as its first, at other times."""
-    sizes = (GIB, batch * GIB // 2, batch * GIB)
-    trace = AllocationTrace("aafaf", (0, 1, 1, 2, 2), sizes)
-    return Traced(trace, batch, BatchControl("loaders", loaders=(0,)), 2, process=1)
+    samples = batch * (1 - checkpointed / blocks / 2 if blocks else 1)
+    trace = AllocationTrace("aafaf", (0, 1, 1, 2, 2), (GIB, int(samples * GIB / 2), int(samples * GIB)))
+    control = BatchControl("loaders", loaders=(0,))
+    return Traced(trace, batch, control, 2, process=1, blocks={"Block": blocks} if blocks else {})
 
 
 def run_with(traced: Callable[[Request], Traced | None]) -> tuple[Callable[[Request, str], RunResult], list[Request]]:
@@ -187,6 +188,33 @@ class TestFits:
         assert len(tried) <= 3
         if fewest is None:
             assert not tried
+
+    def test_blocks_are_few_where_a_full_card_frees_what_is_cached(self) -> None:
+        """A run with no more than 5.66 GiB needs half of them if nothing is freed, and 3 of 8 if 2 GiB can be."""
+
+        def traced(request: Request) -> Traced:
+            wanted = request.checkpointed_blocks
+            return growing(request.batch_size or 4, blocks=8, checkpointed=8 if wanted < 0 else wanted)
+
+        _, fits = trace_cards(StudySpec("/train.py"), cards(6), run_with(traced)[0])
+        assert fits[0].fewest is not None
+        assert (fits[0].fewest.blocks, fits[0].fewest.fits) == (3, True)
+
+    def test_checkpointing_that_saves_only_what_is_cached_is_looked_through_too(self) -> None:
+        """7 GiB are reserved however many blocks are checkpointed; without any a full card frees 1 GiB, else 3 GiB."""
+
+        def traced(request: Request) -> Traced:
+            freed = GIB if request.checkpointed_blocks == 0 else 3 * GIB
+            # The last one does not go into what is free.
+            trace = AllocationTrace("aafa", (0, 1, 1, 2), (4 * GIB - freed, freed, 3 * GIB + 2 * MIB))
+            return replace(growing(request.batch_size or 4, blocks=8), trace=trace)
+
+        _, fits = trace_cards(StudySpec("/train.py"), cards(6.4), run_with(traced)[0])
+        owns = [way.own for way in (fits[0].plain, fits[0].checkpointed) if way]
+        assert owns[0].roomy_bytes == owns[1].roomy_bytes
+        assert [own.fits for own in owns] == [False, True]
+        assert fits[0].fewest is not None
+        assert fits[0].fewest.blocks == 1
 
     def test_cards_of_a_generation_share_runs_with_as_many_blocks(self) -> None:
         run, asked = run_with(with_blocks)

@@ -258,12 +258,14 @@ class TestTraces:
         [
             ("_softmax_backward_data", {}, 32 * MIB),
             ("roll", {"dims": (1, 2)}, 32 * MIB),
+            ("roll", {"dims": (0, 1, 1)}, 64 * MIB),
             ("roll", {"dims": (1,)}, 0),
+            ("roll", {}, 0),
             ("mean", {"dim": (0,)}, 64 * MIB),
         ],
         ids=str,
     )
-    def test_kernels_that_take_as_much_as_their_input(
+    def test_kernels_take_memory_beside_their_results(
         self, name: str, options: dict[str, tuple[int, ...]], takes: int
     ) -> None:
         call = OperatorCall(name, (TensorForm((16384, 512), 4),), options)

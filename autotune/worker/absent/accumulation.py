@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 _Counts = tuple[int, int, int]
@@ -14,10 +14,11 @@ _SUMMANDS = 2
 
 
 class Accumulation:
-    """Knows sums that autograd's engine makes in place, as the first summand is of no more use to anyone.
+    """Knows sums that autograd's engine makes in place, where it alone holds the first summand.
 
-    The engine asks that of tensors of torch's own class only (torch/csrc/autograd/input_buffer.cpp). A tensor is of no
-    more use if it has as few references as one in a backward that is made for comparison.
+    The engine asks that of tensors of torch's own class only (torch/csrc/autograd/input_buffer.cpp). It alone holds a
+    tensor that has as few references as one in a backward that is made for comparison. Two gradients that come of one
+    operator, as in ``y * y``, are taken for what its formula adds itself.
     """
 
     def __init__(self) -> None:
@@ -37,12 +38,18 @@ class Accumulation:
         """Return whether an operator is such a sum."""
         if func is not torch.ops.aten.add.Tensor or torch.is_grad_enabled() or len(args) != _SUMMANDS:
             return False
+        if not all(map(_is_followed, args)):
+            return False
         node = _running_node()
         if node is None or _counts(args) != self._alone:
             return False
         # The formula of a gradient may add what it has computed itself.
         is_of_formula = node == self._node and args[0].untyped_storage()._cdata in self._made_by_node
         return not is_of_formula and _is_dense(args[0])
+
+
+def _is_followed(value: Any) -> bool:
+    return isinstance(value, FakeTensor) and value.device.type == "cuda" and value.layout == torch.strided
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -28,8 +28,6 @@ _ONE_OF_GUARD = ("type", "exchangeDevice", "getDevice", "getStream", "getDefault
 _ONE_OF_HOOKS = ("isBuilt", "isAvailable", "hasPrimaryContext", "deviceCount")
 _ZERO_OF_HOOKS = ("init", "setCurrentDevice", "getCurrentDevice", "exchangeDevice", "maybeExchangeDevice")
 _SIZE_OF_CODE = 16
-# C++ goes on reading these.
-_kept: list[Any] = []
 
 
 class CannotPretendError(RuntimeError):
@@ -76,7 +74,8 @@ def pretend() -> None:
     _keep_whole(folder.parent / "torchgen/packaged/ATen/native/native_functions.yaml")
     guards[_CUDA] = ctypes.addressof(instance)
     ctypes.c_void_p.from_address(hooks).value = ctypes.addressof(answers) + _BEFORE_ENTRIES
-    _kept.extend((libraries, guard, instance, answers))
+    for each in (libraries, guard, instance, answers):
+        _keep(each)
 
 
 def _keep_whole(functions: Path) -> None:
@@ -91,7 +90,12 @@ def _keep_whole(functions: Path) -> None:
         has_kernel = "structured_delegate:" in function or re.search(r"^    [\w, ]*\bCUDA\b.*:", function, re.MULTILINE)
         if "CompositeImplicitAutograd:" in function and has_kernel and not _has_kernel_on_cuda(name):
             library.impl(name, _compute_nothing)
-    _kept.append(library)
+    _keep(library)
+
+
+def _keep(thing: object) -> None:
+    """Keep memory that torch points to: its threads and destructors may ask it after Python has cleared all modules."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
 
 
 def _has_kernel_on_cuda(name: str) -> bool:
@@ -116,7 +120,7 @@ def _code() -> tuple[int, int]:
     except OSError as error:
         raise CannotPretendError(f"this system lets no process write code of its own: {error}") from error
     page.write(b"".join(bytes.fromhex(each).ljust(_SIZE_OF_CODE, b"\0") for each in code))
-    _kept.append(page)
+    _keep(page)
     address = ctypes.addressof(ctypes.c_char.from_buffer(page))
     return address, address + _SIZE_OF_CODE
 
