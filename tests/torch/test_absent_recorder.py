@@ -214,6 +214,24 @@ def test_gradients_that_meet_are_added_in_place_where_autograd_alone_has_them() 
     assert of_formula == alone, "what the function adds itself is a tensor of its own"
 
 
+def test_what_the_formula_of_a_gradient_adds_is_a_tensor_of_its_own() -> None:
+    """Guards formulas in C++, whose summands autograd's engine never holds: that of variance and mean."""
+    counts = run_on_absent_card(
+        """
+        leaf = torch.ones(8, 4, device="cuda", requires_grad=True)
+        for used in ([0], [1], [0, 1]):
+            results = torch.var_mean(leaf, 0)
+            gradient = torch.ones_like(results[0])
+            before = len(recorder.trace().storage_bytes)
+            torch.autograd.backward([results[place] for place in used], [gradient] * len(used))
+            print(len(recorder.trace().storage_bytes) - before)
+            leaf.grad = None
+        """
+    )
+    variance, mean, both = map(int, counts.split())
+    assert both == variance + mean + 1
+
+
 def test_gradients_on_the_cpu_are_left_as_they_are() -> None:
     """Guards sums of sparse gradients, which have no storage to count references of."""
     printed = run_on_absent_card(
