@@ -74,10 +74,10 @@ class CachingAllocator:
             return None
         size = -(-size // _ROUND) * _ROUND
         pool = Pool(size <= _SMALL, stream)
-        block = self._found(size, pool)
-        if block is None and (block := self._more(size, pool)) is None:
+        block = self._take_free(size, pool)
+        if block is None and (block := self._new_memory(size, pool)) is None:
             self.empty_cache()
-            block = self._more(size, pool)
+            block = self._new_memory(size, pool)
         if block is None:
             raise DeviceFullError
         self._split(block, size)
@@ -100,13 +100,13 @@ class CachingAllocator:
             self.reserved -= sum(entry[0] for entry in free) - sum(entry[0] for entry in kept)
             self._free[pool] = kept
 
-    def _found(self, size: int, pool: Pool) -> Block | None:
+    def _take_free(self, size: int, pool: Pool) -> Block | None:
         """Take the smallest free block of at least this size out of its pool; None if there is none."""
         free = self._free[pool]
         place = bisect_left(free, (size, -1), key=_size_and_address)
         return free.pop(place)[2] if place < len(free) else None
 
-    def _more(self, size: int, pool: Pool) -> Block | None:
+    def _new_memory(self, size: int, pool: Pool) -> Block | None:
         """Return a new segment of at least this size; None where the device has no room."""
         if pool.is_small:
             length = _SMALL_SEGMENT
@@ -165,7 +165,7 @@ class ExpandableAllocator(CachingAllocator):
             for _, _, block in list(free):
                 self._unmap(block)
 
-    def _found(self, size: int, pool: Pool) -> Block | None:
+    def _take_free(self, size: int, pool: Pool) -> Block | None:
         free = self._free[pool]
         place = bisect_left(free, (size, -1), key=_size_and_address)
         # A block at the end of memory counts as large as it can grow.
@@ -173,7 +173,7 @@ class ExpandableAllocator(CachingAllocator):
             place += 1
         return free.pop(place)[2] if place < len(free) else None
 
-    def _more(self, size: int, pool: Pool) -> Block | None:
+    def _new_memory(self, size: int, pool: Pool) -> Block | None:
         bare = self._bare.setdefault(pool, [Block(0, _NO_END, pool, has_memory=False)])
         start = next(first for one in bare if _bytes_from(first := _first_of(one)) >= size)
         block = start if start.has_memory else self._map(start, size)

@@ -24,15 +24,10 @@ from autotune.report.cards import cards_sentences, cards_table
 from autotune.tuning import card_fit
 from autotune.tuning.card_fit import trace_cards
 
+from .test_device_peak import trace_of
+
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 AMPERE, A100 = (8, 0), CARDS["a100-40gb"]
-
-
-def trace_of(*sizes: int, kept: int = 0) -> AllocationTrace:
-    """Make a trace that allocates storages of these sizes, the first ``kept`` for good, and frees the others."""
-    numbers = range(len(sizes))
-    freed = numbers[kept:]
-    return AllocationTrace("a" * len(sizes) + "f" * len(freed), (*numbers, *freed), sizes)
 
 
 class TestNames:
@@ -174,7 +169,7 @@ class TestFits:
         assert not [one for one in answer(pinned, 12) if "expandable" in one]
 
     def test_a_card_must_hold_it_with_all_of_its_memory_too(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What is freed earlier, in less memory, may leave less in pieces."""
+        """Guards traces that fit less memory alone: a cache that is freed earlier may leave other pieces."""
 
         def needed(trace: AllocationTrace, card: Card, memory_bytes: float = math.inf) -> int | None:
             del trace
