@@ -19,14 +19,21 @@ from .export.stack import choose_configuration
 from .export.trackers import sending
 from .export.trackers.sending import Sent, tracked
 from .launch.port import Event, Launcher, RunResult
-from .launch.requests import audit_request, description_request, discovery_request, searched_by, trial_request
+from .launch.requests import (
+    audit_request,
+    description_request,
+    discovery_request,
+    limit_request,
+    searched_by,
+    trial_request,
+)
 from .records.allocations import Traced
 from .records.audit import Audit
 from .records.cards import Card, CardFit
 from .records.configuration import Configuration
 from .records.engines import ENGINES
 from .records.facts import Facts
-from .records.gate import Gate, GateBaseline, Reference
+from .records.gate import Gate, GateBaseline, LimitGate, Reference
 from .records.outcome import Measured, Outcome, TimedOut
 from .records.printable import shell_word
 from .records.proof import Proof
@@ -62,6 +69,7 @@ from .tuning.watcher import Watcher
 from .verdict.feasible import is_feasible
 from .verdict.gate.comparison import Allowed
 from .verdict.gate.decision import not_comparable
+from .verdict.gate.limit import decide_by_run
 from .verdict.memory_limit import answer_limit_of, may_fit_below, memory_limit
 
 _HEARTBEAT_S = 10.0
@@ -329,10 +337,12 @@ def fit_cards(
     progress: Callable[[int, int], None],
     interruption: Interruption,
     runs: Path,
+    own_alone: bool = False,
 ) -> tuple[Traced, tuple[CardFit, ...]]:
     """Follow the script's first steps by the sizes of its tensors; return the trace, and what fits each card.
 
-    ``progress`` is told how many runs have ended, and how many were asked for.
+    ``progress`` is told how many runs have ended, and how many were asked for. ``own_alone``: only the script as it is
+    is followed, at its own batch size.
 
     Raises:
         DiscoveryError: the script does not come to its second optimizer step so.
@@ -348,7 +358,7 @@ def fit_cards(
             raise stopped
         return result
 
-    return trace_cards(spec, cards, run, at_once=most_at_once(), progress=progress)
+    return trace_cards(spec, cards, run, at_once=most_at_once(), own_alone=own_alone, progress=progress)
 
 
 def audit(
@@ -434,6 +444,18 @@ def gate(
         "The script was edited while it was measured, so repetitions of two versions were mixed. Run the gate again."
     )
     return not_comparable(reason, found.reference, (), found.environment)
+
+
+def gate_limit(
+    spec: StudySpec, limit_bytes: int, *, launcher: Launcher, interruption: Interruption, runs: Path
+) -> LimitGate | None:
+    """Run the script's first steps as they are, below a memory limit; None if the gate was interrupted."""
+    request = limit_request(spec, limit_bytes)
+    result = run_first(launcher, spec, request, runs / "limit", interruption.cancel)
+    outcome = result.outcomes[0] or result.failure
+    if outcome is None or interruption.explains(outcome):
+        return None
+    return decide_by_run(outcome, result.environment, limit_bytes)
 
 
 @contextmanager

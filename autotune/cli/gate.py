@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -11,14 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import AutotuneError, RunError, UsageError
+from ..errors import AutotuneError, UsageError
+from ..records.cards import read_cards
 from ..records.codec import to_json
 from ..records.figures import format_measured
-from ..records.gate import Gate, GateAnswer, GateBaseline, PastGate, Reference
+from ..records.gate import Gate, GateBaseline, PastGate, Reference
 from ..records.outcome import Measured
 from ..records.printable import as_operand, first_line, printable, shell_word
 from ..records.study import StudySpec
-from ..records.units import format_share, parse_duration, parse_share
+from ..records.units import format_share, parse_bytes, parse_duration, parse_share
 from . import options
 from .command import make_app, print_json
 from .settings import names_file
@@ -27,18 +27,45 @@ if TYPE_CHECKING:
     from ..export.bundle import Bundle
 
 
-EXITS: dict[GateAnswer, int] = {"pass": 0, "improvement": 0, "failed": 1, "regression": 3, "not_comparable": 4}
-"""The exit code of each answer."""
-
 _REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
 _TOLD = {"setting": "the script", "other": "the other version of the script"}
 
 
 def gate(
     context: typer.Context,
-    bundle: options.BundleArgument,
-    script: options.ScriptArgument,
+    bundle: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[BUNDLE]", help="The folder that `autotune run` wrote. With --limit or --for there is none."
+        ),
+    ] = None,
+    script: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SCRIPT",
+            help="The unmodified training script; or torchrun, accelerate or another Python program that starts it; or "
+            "an ONNX model.",
+        ),
+    ] = None,
     arguments: options.ArgumentsArgument = None,
+    limit_bytes: Annotated[
+        int | None,
+        options.parsed_by(
+            parse_bytes,
+            "--limit",
+            help="Answer whether the script as it is stays below this much memory, as in 24GiB.",
+        ),
+    ] = None,
+    cards: Annotated[
+        Any,
+        options.parsed_by(
+            read_cards,
+            "--for",
+            metavar="CARD,...",
+            help="Answer whether the script as it is should fit GPUs that this machine need not have, as in a100-40g, "
+            "by sizes alone.",
+        ),
+    ] = None,
     shapes: options.ShapeOption = None,
     inputs: options.InputsOption = None,
     is_module: options.ModuleOption = False,
@@ -123,29 +150,42 @@ def gate(
 ) -> None:
     """Compare a bundle with its earlier figures: is it slower, or does it need more memory?
 
-    A regression is a figure that the repetitions show to be worse, and do not show to be within the allowance.
+    A regression is a figure that the repetitions show to be worse, and do not show to be within the allowance. With
+    --limit or --for, a script alone is held against a memory limit.
     """
+    from ..machine.host import check_platform
+
+    check_platform()
+    reports = {"junit": junit, "markdown": markdown}
+    if bundle is not None and (limit_bytes is not None or cards is not None):
+        from .gate_limit import gate_limit
+
+        _check_files(reports.values())
+        gate_limit(context, bundle, [*filter(None, [script]), *(arguments or ())], reports)
+        return
+    if bundle is None or script is None:
+        raise UsageError(
+            "a gate takes a bundle and a script, and one of them is missing",
+            hint="autotune gate BUNDLE train.py; or a script alone with a limit: autotune gate train.py --limit 24GiB",
+        )
     from .. import pipeline
     from ..export.bundle import read_bundle
-    from ..machine.host import check_platform
     from ..verdict.gate.baseline import LEAST_REPETITIONS, new_baseline, why_no_baseline, write_baseline
     from ..verdict.gate.comparison import Allowed
-    from ..verdict.gate.rendering import render_junit, render_markdown
+    from .gate_answer import EXITS, name_of, tell, write_reports
     from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes
 
-    check_platform()
-    read = read_bundle(bundle)
+    read = read_bundle(Path(bundle))
     spec = spec_of(context.params, engine=read.stack.engine, bundle_batch_size=read.stack.batch_size)
-    name = _name(spec.script if is_module else spec.title)
+    name = name_of(spec)
     key = read.configuration.key
     if history:
         _show_history(storage, printable(name), key, json=json)
         return
     reference: Reference | None = None if against is None else _REFERENCES.get(against, "other")
-    files = {render_junit: junit, render_markdown: markdown}
-    _check(context.params, spec, reference, [file for file in files.values() if file is not None])
+    _check(context.params, spec, reference, reports.values())
     other = _other_version(str(against), spec) if reference == "other" else None
     before = _baseline(read, baseline, storage, may_be_new=update_baseline)
     _check_baseline(before, other, graphs_only=graphs_only)
@@ -171,27 +211,21 @@ def gate(
     if found is None:
         console.say("Stopped before enough repetitions: there is no answer.")
         raise typer.Exit(130)
-    if json:
-        print_json({**to_json(found), "exit_code": EXITS[found.answer]})
-    else:
-        next_steps = _next(found, can_name_other=other is None and _is_file(spec))
-        typer.echo("\n".join(map(printable, (*found.sentences, *next_steps))))
+    tell(found, _next(found, can_name_other=other is None and _is_file(spec)), as_json=json)
     _keep(PastGate(began_at, printable(name), script_sha256, key, found), storage, console)
-    _summarize(found, name, console)
-    for render, file in files.items():
-        if file is not None:
-            _write(render(found, name), file)
+    write_reports(found, name, reports, console)
     if update_baseline and baseline is not None:
         if why_not := why_no_baseline(found):
             console.say(f"The baseline stays as it was: {why_not}.")
         else:
             write_baseline(Path(baseline), new_baseline(found, key, spec, before))
             console.say(f"Baseline written to {baseline}")
-    if EXITS[found.answer]:
-        raise typer.Exit(EXITS[found.answer])
+    raise typer.Exit(EXITS[found.answer])
 
 
-def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | None, files: Iterable[Path]) -> None:
+def _check(
+    given: Mapping[str, Any], spec: StudySpec, reference: Reference | None, reports: Iterable[Path | None]
+) -> None:
     from ..verdict.gate.baseline import LEAST_REPETITIONS
     from ..verdict.gate.comparison import LEAST_ALLOWED
 
@@ -218,7 +252,11 @@ def _check(given: Mapping[str, Any], spec: StudySpec, reference: Reference | Non
                 f"{name}: repetitions cannot show a loss below {format_share(LEAST_ALLOWED)}",
                 hint=f"{name} {format_share(LEAST_ALLOWED).replace(' ', '')}",
             )
-    for file in files:
+    _check_files(reports)
+
+
+def _check_files(reports: Iterable[Path | None]) -> None:
+    for file in filter(None, reports):
         if not file.absolute().parent.is_dir():
             folder = shell_word(as_operand(str(file.parent)))
             raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {folder}")
@@ -289,29 +327,6 @@ def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bo
         console.say(f"describing {_TOLD[name]}")
 
 
-def _write(text: str, file: Path) -> None:
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise RunError(
-            f"the answer could not be written to {str(file)!r}: {error.strerror}", hint="name another file"
-        ) from error
-
-
-def _summarize(found: Gate, name: str, console: Any) -> None:
-    """Append the answer to the summary of CI's job, which nobody asked for: the exit code holds without it, too."""
-    from ..verdict.gate.rendering import render_markdown
-
-    summary = os.environ.get("GITHUB_STEP_SUMMARY")
-    if not summary:
-        return
-    try:
-        with Path(summary).open("a", encoding="utf-8") as opened:
-            opened.write(render_markdown(found, name))
-    except OSError as error:
-        console.say(f"The answer is not in the job's summary, {summary!r}: {error.strerror}.")
-
-
 def _keep(past: PastGate, storage: str, console: Any) -> None:
     """Keep the answer for `--history`; it has been told by now, so its exit code holds even if it cannot be kept."""
     from ..store.database import open_store
@@ -339,12 +354,6 @@ def _show_history(storage: str, name: str, key: str, *, json: bool) -> None:
         typer.echo(f"This bundle has no gate on {name} yet.")
 
 
-def _name(title: str) -> str:
-    """The script's path in the folder that the gate runs in, which CI makes the repository's; else its name."""
-    path, here = Path(title).absolute(), Path.cwd()
-    return path.relative_to(here).as_posix() if path.suffix == ".py" and path.is_relative_to(here) else path.name
-
-
 def _next(found: Gate, *, can_name_other: bool) -> list[str]:
     if found.answer == "regression" and found.repetitions and can_name_other:
         return ["To see whether the script is the cause: the same command with --against PATH, its version before."]
@@ -358,6 +367,6 @@ def _next(found: Gate, *, can_name_other: bool) -> list[str]:
 
 app = make_app(
     gate,
-    epilog="Exit codes: 0 no regression, 1 it could not be measured, 2 wrong usage, 3 regression, 4 not comparable, "
-    "130 interrupted.",
+    epilog="Exit codes: 0 no regression, 1 it could not be measured, 2 wrong usage, 3 regression or over the limit, 4 "
+    "not comparable, 130 interrupted.",
 )

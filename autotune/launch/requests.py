@@ -149,6 +149,19 @@ def audit_request(spec: StudySpec) -> Request:
     return replace(request, mode="audit", measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False, kernel_search=True)
 
 
+def limit_request(spec: StudySpec, limit_bytes: int) -> Request:
+    """Make the request to see whether the script as it stands stays below a memory limit in its first steps."""
+    request = discovery_request(spec)
+    return replace(
+        request,
+        mode="measure",
+        measuring=_AS_SHORT_AS_CAN_BE,
+        memory_matrix=False,
+        kernel_search=True,
+        memory_limit_bytes=limit_bytes,
+    )
+
+
 def description_request(
     spec: StudySpec,
     facts: Facts,

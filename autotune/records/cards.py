@@ -141,6 +141,12 @@ class CardFit:
     error: float = 0.0
     problem: str = ""
 
+    def interval(self, peak: CardPeak) -> tuple[int, int]:
+        """Return the least and the most that a peak may be in bytes; one that fits is at most the card's memory."""
+        low, high = int(peak.peak_bytes * (1 - self.error)), int(peak.peak_bytes * (1 + self.error))
+        # With what the allocator can free there, it does even if peaks are so much higher.
+        return low, min(high, self.card.memory_bytes) if peak.fits else high
+
     @property
     def is_crowded(self) -> bool:
         """Return whether the card holds the script's own batch size only if torch frees what it has cached."""

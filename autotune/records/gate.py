@@ -1,4 +1,4 @@
-"""Records of a gate: the readings that it compares, and the answer that it gives."""
+"""Records of gates: the readings that one compares, what one holds against a limit, and the answers."""
 
 from __future__ import annotations
 
@@ -121,3 +121,36 @@ class PastGate:
     def gauge(self, name: Literal["speed", "memory"]) -> Gauge | None:
         """Return the figure of that name, if the gate came to one."""
         return next((one for one in self.gate.gauges if one.name == name), None)
+
+
+LimitAnswer = Literal["pass", "over_limit", "failed"]
+
+
+@dataclass(frozen=True)
+class LimitCheck:
+    """What a script may take on a device, a card's name or its own, and what it was found to take, in bytes.
+
+    ``peak_bytes`` is None where the script ended before its peak. ``interval`` is the 90 % interval of a peak that was
+    predicted.
+    """
+
+    device: str
+    limit_bytes: int
+    holds: bool
+    peak_bytes: int | None = None
+    interval: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True)
+class LimitGate:
+    """The answer of a gate that holds a script against limits, in sentences, of which the first stands by itself."""
+
+    answer: LimitAnswer
+    sentences: tuple[str, ...]
+    checks: tuple[LimitCheck, ...] = ()
+    batch_size: int | None = None  # the script's own, None where it is not known
+
+    @property
+    def reason(self) -> str:
+        """Return all sentences in one."""
+        return " ".join(self.sentences)

@@ -105,11 +105,8 @@ def _of_blocks(traced: Traced, blocks: int) -> str:
 
 
 def _span(fit: CardFit, peak: CardPeak) -> str:
-    low, high = peak.peak_bytes * (1 - fit.error), peak.peak_bytes * (1 + fit.error)
-    if peak.fits:
-        # With what the allocator can free there, it does even if peaks are so much higher.
-        high = min(high, fit.card.memory_bytes)
-    return f"{format_bytes(peak.peak_bytes)} ({format_bytes(low)} to {format_bytes(high)})"
+    low, high = map(format_bytes, fit.interval(peak))
+    return f"{format_bytes(peak.peak_bytes)} ({low} to {high})"
 
 
 def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:

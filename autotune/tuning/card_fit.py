@@ -41,6 +41,7 @@ def trace_cards(
     run: Run,
     *,
     at_once: int = 1,
+    own_alone: bool = False,
     progress: Callable[[int, int], None] = say_nothing,
 ) -> tuple[Traced, tuple[CardFit, ...]]:
     """Trace a script for each generation of cards; return the first trace, and what fits each card.
@@ -49,6 +50,7 @@ def trace_cards(
         spec: the script.
         cards: the cards in question.
         run: makes a run in a folder of the name given; from several threads if ``at_once`` is above 1.
+        own_alone: one run for each generation: only the script as it is, at its own batch size.
         at_once: how many runs go on at a time.
         progress: is told how many runs have ended, and how many were asked for.
 
@@ -64,7 +66,7 @@ def trace_cards(
         def fit(alike: Sequence[Card]) -> tuple[Traced | DiscoveryError, dict[Card, CardFit]]:
             follow = functools.partial(_follow, spec, alike[0], run, runs)
             try:
-                traced = _trace(follow)
+                traced = _trace(follow, own_alone=own_alone)
             except DiscoveryError as error:
                 return error, {card: CardFit(card, None, error=ERROR, problem=str(error)) for card in alike}
             follow_once = functools.cache(follow)
@@ -80,7 +82,7 @@ def trace_cards(
 
 @dataclass(frozen=True)
 class _Traces:
-    """The traces of a script at its own batch size, and at twice that; ``own_alone`` is why there is no other."""
+    """The traces of a script at its own batch size, and at twice that; ``own_alone`` is why there can be no other."""
 
     own: Traced
     larger: Traced | None
@@ -102,14 +104,16 @@ class _Generation:
     checkpointed: _Traces | None
 
 
-def _trace(follow: Callable[..., Future[Traced]]) -> _Generation:
-    """Trace the script as it is, and with its blocks checkpointed where it has any."""
+def _trace(follow: Callable[..., Future[Traced]], *, own_alone: bool) -> _Generation:
+    """Trace the script as it is; unless ``own_alone``, at other batch sizes too, and with its blocks checkpointed."""
     own = follow().result()
     if not own.trace.storage_bytes:
         raise DiscoveryError(
             "nothing of the script's is on the GPU",
             hint="it must move its model to CUDA where torch.cuda.is_available() says so, or be told by an option",
         )
+    if own_alone:
+        return _Generation(_Traces(own, None), None)
     size, control = own.batch_size, own.batch_control
     if size is None or not control.can_set:
         why = control.reason or "its batch size could not be counted"
@@ -266,7 +270,7 @@ def _way(traces: _Traces, card: Card, blocks: int) -> Way:
         return _peak(traces.at(size), card, size, blocks)
 
     size = traces.own.batch_size
-    if size is None or traces.own_alone:
+    if size is None or traces.larger is None:
         return Way(at(size), None, traces.own_alone)
     return Way(at(size), _largest(size, at, card.holds_up_to(ERROR)))
 

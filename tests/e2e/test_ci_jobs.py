@@ -136,6 +136,25 @@ def test_gitlabs_job_runs_the_gate_and_keeps_what_it_wrote(tmp_path: Path) -> No
     assert called[-len(ARGUMENTS) - 3 :] == ["autotune-study 1", "my train.py", "--", *ARGUMENTS]
 
 
+@pytest.mark.parametrize("host", ["github", "gitlab"])
+def test_a_script_without_a_bundle_is_held_against_a_limit(tmp_path: Path, host: str) -> None:
+    (step,) = (step for step in ACTION["runs"]["steps"] if step.get("id") == "gate")
+    inputs = INPUTS | {"bundle": "", "options": "--limit 24GiB"}
+    given = (
+        step["env"]
+        if host == "github"
+        else {name: value["value"] for name, value in JOB["autotune gate"]["variables"].items()}
+    )
+    script = step["run"] if host == "github" else "\n".join(JOB["autotune gate"]["script"])
+
+    ended, called = run_step(tmp_path, script, {name: filled(value, inputs) for name, value in given.items()}, 3)
+
+    assert ended == 3
+    assert called[4:6] == ["--limit", "24GiB"]
+    assert called[-len(ARGUMENTS) - 2 :] == ["my train.py", "--", *ARGUMENTS]
+    assert "" not in called
+
+
 def test_the_options_that_they_use_are_the_commands(tmp_path: Path) -> None:
     (step,) = (step for step in ACTION["runs"]["steps"] if step.get("id") == "gate")
     inputs = INPUTS | {"python": sys.executable, "arguments": ""}

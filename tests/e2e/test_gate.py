@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli.gate import EXITS
+from autotune.cli.gate_answer import EXITS
 from autotune.records.codec import from_json
 from autotune.records.configuration import Configuration
 from autotune.records.fingerprint import script_sha256
-from autotune.records.gate import Gate, PastGate
+from autotune.records.gate import Gate, LimitGate, PastGate
 from autotune.records.plan import Plan
 from autotune.verdict.gate.baseline import read_baseline
 
@@ -121,6 +121,38 @@ def test_an_answer_that_cannot_be_kept_is_told_all_the_same(tmp_path: Path, make
     assert found.status == 1
     assert "could not be measured" in found.output.decode()
     assert "The answer is not kept for --history: no folder " in found.errors
+
+
+def test_a_script_alone_is_held_against_a_limit(tmp_path: Path) -> None:
+    options = ("--junit", "junit.xml", "--json")
+
+    within = run_inside("gate", SCRIPT, "--limit", "16GiB", *options, folder=tmp_path)
+    found: LimitGate = from_json(LimitGate, json.loads(within.output))
+    (check,) = found.checks
+    assert (within.status, found.answer, check.holds) == (0, "pass", True)
+    assert check.peak_bytes is not None
+    assert 100 << 20 < check.peak_bytes < 8 << 30
+    assert "<failure" not in (tmp_path / "junit.xml").read_text()
+
+    over = run_inside("gate", SCRIPT, "--limit", "60MiB", *options, folder=tmp_path)
+    assert over.status == 3, over.errors
+    assert json.loads(over.output)["sentences"][0] == "Over the limit: the script needs more than 60 MiB."
+    assert '<failure message="Over the limit' in (tmp_path / "junit.xml").read_text()
+
+
+def test_a_script_for_a_gpu_is_held_against_cards_without_one(tmp_path: Path) -> None:
+    script = SCRIPTS / "cuda_outright.py"
+
+    found = run_inside("gate", script, "--for", "t4-16g,a100-40g", "--limit", "16GiB", "--json", folder=tmp_path)
+    gate: LimitGate = from_json(LimitGate, json.loads(found.output))
+    assert (found.status, gate.answer, gate.batch_size) == (0, "pass", 256)
+    assert [check.device for check in gate.checks] == ["t4-16gb", "a100-40gb"]
+    assert gate.checks[1].limit_bytes == 16 << 30
+    assert gate.sentences[0] == "Within the limit on all 2 cards."
+
+    over = run_inside("gate", script, "--for", "a100-40g", "--limit", "1GiB", folder=tmp_path)
+    assert over.status == 3, over.errors
+    assert over.output.decode().startswith("Over the limit: on a100-40gb, the script needs 1.")
 
 
 def test_a_bundle_without_figures_names_the_ways_out(tmp_path: Path, make_bundle: MakeBundle) -> None:

@@ -247,6 +247,14 @@ class TestFits:
         assert largest(fits) == [8]
         assert fits[0].checkpointed is None
 
+    def test_the_own_batch_size_alone_takes_one_run_of_a_generation(self) -> None:
+        run, asked = run_with(with_blocks)
+        found, fits = trace_cards(StudySpec("/train.py"), cards(6, 12), run, own_alone=True)
+        assert len(asked) == 1
+        assert [fit.plain is not None and fit.plain.own.fits for fit in fits] == [False, True]
+        assert [(fit.checkpointed, fit.fewest) for fit in fits] == [(None, None)] * 2
+        assert not any("Other batch sizes" in sentence for sentence in cards_sentences(found, fits))
+
     def test_cards_of_another_generation_have_traces_of_their_own(self) -> None:
         run, asked = run_with(plain)
         trace_cards(StudySpec("/train.py"), [CARDS["a100-40gb"], CARDS["rtx4090-24gb"], CARDS["h100-80gb"]], run)

@@ -341,7 +341,7 @@ def test_a_wrong_value_is_a_usage_error_that_names_the_option_and_the_next_step(
         (["run", "x.py", "--repetitions", "0"], "Invalid value for '--repetitions'", "autotune run --help"),
         (["show"], "Missing argument 'STUDY'", "autotune show --help"),
         (["launch", "x"], "Missing argument 'SCRIPT'", "autotune launch --help"),
-        (["gate", "x"], "Missing argument 'SCRIPT'", "autotune gate --help"),
+        (["gate", "x"], "a gate takes a bundle and a script, and one of them is missing", "autotune gate BUNDLE"),
     ],
 )
 def test_a_command_line_that_does_not_parse_is_a_usage_error(autotune, arguments, cause, step):

@@ -62,10 +62,10 @@ def decide_gate(
         fitted = bool(others) if reference == "other" else is_same
         if failure.for_memory and fitted and not _failure(others):
             return gate("regression", f"Regression: the setting does not fit any more: {cause_of(failure)}.", changed)
-        return gate("failed", f"The setting could not be measured: {cause_of(failure)}.", _advice(failure))
+        return gate("failed", f"The setting could not be measured: {cause_of(failure)}.", advice_of(failure))
     if failure := _failure(others):
         what = "The unmodified script" if reference == "script" else "The other version of the script"
-        return gate("failed", f"{what} could not be measured: {cause_of(failure)}.", _advice(failure))
+        return gate("failed", f"{what} could not be measured: {cause_of(failure)}.", advice_of(failure))
     names = {one.name for one in gauges}
     if "speed" not in names:
         return gate("failed", "The samples of the script could not be counted, so speeds can't be compared.")
@@ -139,7 +139,8 @@ def cause_of(failure: Outcome) -> str:
     return first_line(failure.cause).rstrip(".")
 
 
-def _advice(failure: Outcome) -> str:
+def advice_of(failure: Outcome) -> str:
+    """Return what to do about a failed run, in a sentence; empty where nothing is known."""
     assert not isinstance(failure, Measured)
     return f"{sentence(failure.advice.rstrip('.'))}." if failure.advice else ""
 

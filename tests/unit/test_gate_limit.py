@@ -1,0 +1,315 @@
+"""The gate that holds a script against a memory limit: its answer by a run or for cards, its files, its options."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from autotune import pipeline
+from autotune.cli import main
+from autotune.errors import InterruptionError
+from autotune.files.changes import Changes
+from autotune.launch.port import RunResult
+from autotune.records.allocations import AllocationTrace, Traced
+from autotune.records.cards import CARDS, CardFit, CardPeak, Way
+from autotune.records.facts import BatchControl
+from autotune.records.gate import LimitCheck, LimitGate
+from autotune.records.measurement import Peaks
+from autotune.records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMemory, ScriptError
+from autotune.records.run import Request
+from autotune.records.study import StudySpec
+from autotune.tuning.budget import Interruption
+from autotune.verdict.gate.limit import decide_by_cards, decide_by_run
+from autotune.verdict.gate.rendering import render_junit, render_markdown
+from tests.fakes.landscape import ENVIRONMENT, measured
+
+MIB, GIB = 1 << 20, 1 << 30
+SMALL = replace(ENVIRONMENT, device_memory_bytes=8 * GIB)
+
+
+def fit(name: str, gib: float, *, fits: bool) -> CardFit:
+    peak = CardPeak(4, 0, int(gib * GIB), int(gib * GIB), fits)
+    return CardFit(CARDS[name], Way(peak, None), error=0.06)
+
+
+class TestByARun:
+    def test_a_peak_at_the_limit_is_within_it(self) -> None:
+        found = decide_by_run(measured(8.0, 16, 2 * GIB), ENVIRONMENT, 2 * GIB)
+        assert (found.answer, found.batch_size) == ("pass", 16)
+        assert found.sentences == (
+            "Within the limit: the script peaks at 2 GiB, and may take 2 GiB.",
+            "Measured on Formula 1 in 7 optimizer steps at batch 16.",
+        )
+        assert found.checks == (LimitCheck("Formula 1", 2 * GIB, True, 2 * GIB),)
+
+    def test_a_peak_above_it_is_over(self) -> None:
+        found = decide_by_run(measured(8.0, 16, 2 * GIB + 1), ENVIRONMENT, 2 * GIB)
+        assert found.answer == "over_limit"
+        assert found.sentences[0].startswith("Over the limit: the script peaks at 2 GiB")
+        assert not found.checks[0].holds
+
+    def test_memory_that_ran_out_below_the_limit_is_over(self) -> None:
+        found = decide_by_run(OutOfMemory("it asked for 3 GiB", limit_bytes=2 * GIB), ENVIRONMENT, 2 * GIB)
+        assert found.answer == "over_limit"
+        assert found.sentences == ("Over the limit: the script needs more than 2 GiB.", "It asked for 3 GiB.")
+        assert found.checks == (LimitCheck("Formula 1", 2 * GIB, False),)
+
+    def test_a_device_with_less_than_the_limit_that_runs_out_tells_nothing(self) -> None:
+        """Guards a limit of 24 GiB held on a card of 8 GiB: more than 8 GiB are needed, and maybe not 24."""
+        found = decide_by_run(OutOfMemory("full"), SMALL, 24 * GIB)
+        assert found.answer == "failed"
+        assert "No answer up to 24 GiB: the script needs more than the 8 GiB that Formula 1 has." in found.sentences
+        assert "--for" in found.reason
+        assert decide_by_run(OutOfMemory("full"), SMALL, 8 * GIB).answer == "over_limit"
+        assert decide_by_run(measured(8.0, 16, GIB), SMALL, 24 * GIB).answer == "pass"
+
+    @pytest.mark.parametrize(
+        "outcome", [ScriptError("ValueError: no.", advice="mend it."), HostOutOfMemory("the host killed it")]
+    )
+    def test_a_run_that_failed_otherwise_tells_nothing(self, outcome: Outcome) -> None:
+        found = decide_by_run(outcome, ENVIRONMENT, 2 * GIB)
+        assert (found.answer, found.checks) == ("failed", ())
+        assert found.sentences[0].startswith("The script could not be measured: ")
+        assert found.sentences[1:] == (("Mend it.",) if isinstance(outcome, ScriptError) else ())
+
+    def test_a_run_without_a_peak_tells_nothing(self) -> None:
+        outcome = measured(8.0, 16, GIB)
+        assert isinstance(outcome, Measured)
+        unseen = Measured(replace(outcome.measurement, peaks=Peaks()))
+        assert decide_by_run(unseen, None, 2 * GIB).answer == "failed"
+
+    def test_what_the_allocator_freed_to_stay_below_is_said(self) -> None:
+        found = decide_by_run(measured(8.0, 16, GIB, allocator_retries=2), None, 2 * GIB)
+        assert found.sentences[1] == "Measured on this device in 7 optimizer steps at batch 16."
+        assert found.sentences[2] == "torch freed what it had cached 2 times to stay below the limit."
+
+
+class TestByCards:
+    def test_one_card_is_answered_in_one_sentence(self) -> None:
+        found = decide_by_cards([fit("a100-40gb", 15, fits=True)], 4, ["How it is known."])
+        assert (found.answer, found.batch_size) == ("pass", 4)
+        assert found.sentences == (
+            "Within the limit: on a100-40gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB) of 39.4 GiB.",
+            "How it is known.",
+        )
+
+    def test_each_of_several_cards_has_a_sentence(self) -> None:
+        found = decide_by_cards([fit("t4-16gb", 15, fits=False), fit("a100-40gb", 15, fits=True)], 4, ())
+        assert found.answer == "over_limit"
+        assert found.sentences == (
+            "Over the limit on t4-16gb, within the limit on a100-40gb.",
+            "On t4-16gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB) of 14.6 GiB.",
+            "On a100-40gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB) of 39.4 GiB.",
+        )
+        assert [check.holds for check in found.checks] == [False, True]
+
+    def test_cards_that_answer_alike_are_not_listed(self) -> None:
+        cards = [fit(name, 15, fits=True) for name in ("a100-40gb", "h100-80gb")]
+        assert decide_by_cards(cards, 4, ()).sentences[0] == "Within the limit on all 2 cards."
+        cards = [fit(name, 90, fits=False) for name in ("a100-40gb", "h100-80gb")]
+        assert decide_by_cards(cards, 4, ()).sentences[0] == "Over the limit on a100-40gb and h100-80gb."
+
+    def test_a_peak_that_is_too_near_the_limit_is_over_and_says_so(self) -> None:
+        found = decide_by_cards([fit("t4-16gb", 14.5, fits=False)], 4, ())
+        assert found.answer == "over_limit"
+        assert found.sentences[0].endswith(" of 14.6 GiB, which is too near to be sure.")
+
+    def test_a_peak_that_fits_is_at_most_the_card(self) -> None:
+        (check,) = decide_by_cards([fit("t4-16gb", 14.5, fits=True)], 4, ()).checks
+        assert check.interval == (int(14.5 * GIB * 0.94), CARDS["t4-16gb"].memory_bytes)
+
+    def test_a_card_that_the_script_does_not_run_on_has_no_answer(self) -> None:
+        missing = CardFit(CARDS["t4-16gb"], None, problem="it asks for bfloat16")
+        found = decide_by_cards([missing, fit("a100-40gb", 15, fits=True)], 4, ())
+        assert found.answer == "failed"
+        assert found.sentences[0] == "No answer for t4-16gb: it asks for bfloat16."
+
+
+OVER = decide_by_cards([fit("t4-16gb", 15, fits=False), fit("a100-40gb", 15, fits=True)], 4, ())
+FAILED = decide_by_run(ScriptError("<no>"), None, GIB)
+
+
+class TestFiles:
+    def test_junit_has_a_case_for_each_device(self) -> None:
+        suite = ET.fromstring(render_junit(OVER, "train.py"))[0]
+        assert [case.get("name") for case in suite] == ["memory on t4-16gb", "memory on a100-40gb"]
+        assert [case.find("failure") is not None for case in suite] == [True, False]
+        assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "1", "0")
+
+    def test_junit_has_an_error_where_nothing_was_told(self) -> None:
+        suite = ET.fromstring(render_junit(FAILED, "train.py"))[0]
+        assert [case.find("error") is not None for case in suite] == [True]
+
+    def test_markdown_has_a_row_for_each_device(self) -> None:
+        text = render_markdown(OVER, "train.py")
+        assert "train.py: over the limit" in text
+        assert "| t4-16gb | 15 GiB | 14.6 GiB | over |" in text
+        assert "| a100-40gb | 15 GiB | 39.4 GiB | within |" in text
+        assert "|---" not in render_markdown(FAILED, "train.py")
+        unseen = decide_by_run(OutOfMemory("full"), ENVIRONMENT, GIB)
+        assert "| Formula 1 |  | 1 GiB | over |" in render_markdown(unseen, "train.py")
+
+
+class TestRuns:
+    def test_the_script_runs_once_as_it_is_below_the_limit(self, tmp_path: Path) -> None:
+        asked: list[Request] = []
+        result = held(tmp_path, asked, measured(8.0, 16, GIB))
+        assert result is not None
+        assert result.answer == "pass"
+        (request,) = asked
+        assert (request.mode, request.memory_limit_bytes, request.arguments) == ("measure", 2 * GIB, ("-b", "4"))
+        assert request.configurations[0].is_untouched
+
+    def test_an_interrupted_run_has_no_answer(self, tmp_path: Path) -> None:
+        assert held(tmp_path, [], None) is None
+
+
+def held(folder: Path, asked: list[Request], outcome: Outcome | None) -> LimitGate | None:
+    class Launcher:
+        def run(self, request: Request, directory: Path, **_: Any) -> RunResult:
+            asked.append(request)
+            return RunResult((outcome,), ENVIRONMENT, None, directory)
+
+    spec = StudySpec("/train.py", engine="eager", arguments=("-b", "{batch_size:4}"))
+    launcher: Any = Launcher()
+    return pipeline.gate_limit(spec, 2 * GIB, launcher=launcher, interruption=Interruption(), runs=folder)
+
+
+Gate = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Gate:
+    """``gate("train.py", "--limit", "2GiB")`` runs the command; gives exit code, output and errors."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import torch\n")
+    launcher = SimpleNamespace(changes=Changes(removed=["/elsewhere/out"]))
+    monkeypatch.setattr("autotune.cli.local_launcher.make_launcher", lambda *_: launcher)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["autotune", "gate", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        return int(ended.value.code or 0), said.out, said.err
+
+    return run
+
+
+def never(*_: Any, **__: Any) -> Any:
+    raise AssertionError("it runs nothing")
+
+
+class TestCommand:
+    def test_a_script_alone_takes_its_arguments_as_they_are(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Guards ``-- https://…``: the first of the arguments stands where a bundle's script does."""
+        specs: list[StudySpec] = []
+
+        def found(spec: StudySpec, limit_bytes: int, **_: Any) -> LimitGate:
+            specs.append(spec)
+            return decide_by_run(measured(8.0, 16, GIB), ENVIRONMENT, limit_bytes)
+
+        monkeypatch.setattr(pipeline, "gate_limit", found)
+        code, output, errors = gate("train.py", "--limit", "2GiB", "--", "https://x//y", "--lr", "1")
+        assert (code, output.splitlines()[0]) == (
+            0,
+            "Within the limit: the script peaks at 1 GiB, and may take 2 GiB.",
+        )
+        assert specs[0].arguments == ("https://x//y", "--lr", "1")
+        assert Path(specs[0].script).name == "train.py"
+        assert "/elsewhere/out" in errors
+        gate("train.py", "--limit", "2GiB")
+        assert specs[1].arguments == ()
+
+    def test_over_the_limit_is_exit_code_3_in_every_form(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pipeline, "gate_limit", lambda *_, **__: OVER)
+        monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
+        code, output, _ = gate("train.py", "--limit", "2GiB", "--json", "--junit", "j.xml", "--markdown", "m.md")
+        assert (code, json.loads(output)["exit_code"], json.loads(output)["answer"]) == (3, 3, "over_limit")
+        assert "<failure" in Path("j.xml").read_text()
+        assert Path("m.md").read_text() == Path("summary.md").read_text() == render_markdown(OVER, "train.py")
+
+    def test_a_failure_is_exit_code_1(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pipeline, "gate_limit", lambda *_, **__: FAILED)
+        assert gate("train.py", "--limit", "2GiB")[0] == 1
+
+    def test_a_run_that_was_stopped_has_no_answer(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pipeline, "gate_limit", lambda *_, **__: None)
+        code, output, errors = gate("train.py", "--limit", "2GiB")
+        assert (code, output) == (130, "")
+        assert "there is no answer" in errors
+
+    def test_cards_are_followed_at_the_own_batch_size_alone(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        asked: list[dict[str, Any]] = []
+
+        def found(_: StudySpec, cards: Sequence[Any], **how: Any) -> tuple[Traced, tuple[CardFit, ...]]:
+            asked.append(how)
+            traced = Traced(AllocationTrace("", (), ()), 4, BatchControl("none"), steps=2, process=0)
+            return traced, tuple(replace(fit("a100-40gb", 3, fits=False), card=card) for card in cards)
+
+        monkeypatch.setattr(pipeline, "fit_cards", found)
+        code, output, _ = gate("train.py", "--for", "a100-40g", "--limit", "2GiB")
+        assert code == 3
+        assert output.startswith("Over the limit: on a100-40gb, the script needs 3 GiB (2.82 GiB to 3.18 GiB) of 2 GiB")
+        assert "None of it ran on a GPU" in output
+        assert asked[0]["own_alone"] is True
+        assert " of 39.4 GiB" in gate("train.py", "--for", "a100-40g")[1]
+        assert " of 39.4 GiB" in gate("train.py", "--for", "a100-40g", "--limit", "80GiB")[1]
+
+    def test_cards_that_were_interrupted_have_no_answer(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        def stopped(*_: Any, **__: Any) -> Any:
+            raise InterruptionError("stopped before the script was followed", hint="again")
+
+        monkeypatch.setattr(pipeline, "fit_cards", stopped)
+        assert gate("train.py", "--for", "a100-40g")[0] == 130
+
+    @pytest.mark.parametrize(
+        ("options", "cause", "step"),
+        [
+            (["--limit", "2GiB", "--graphs-only"], "--limit does not go together with --graphs-only", "leave --graph"),
+            (["--limit", "2GiB", "--baseline", "b.json"], "--limit does not go together with --baseline", "leave --b"),
+            (["--for", "a100-40g", "--history"], "--for does not go together with --history", "leave --history out"),
+            (["--for", "a100-40g", "--devices", "0"], "--for does not go together with --devices", "leave --devices"),
+            (["--limit", "2GiB", "--shape", "seq=2"], "--limit does not go together with --shape", "leave --shape out"),
+            (["--limit", "2GiB", "--junit", "gone/j.xml"], "there is no folder for 'gone/j.xml'", "mkdir -p gone"),
+            (["--limit", "much"], "--limit: not a size in bytes: 'much'", "as in 24GiB"),
+            (["--for", "a100"], "there is no card 'a100'", ""),
+            ([], "a gate takes a bundle and a script, and one of them is missing", "autotune gate BUNDLE train.py"),
+        ],
+    )
+    def test_what_does_not_go_together_is_refused(
+        self, options: Sequence[str], cause: str, step: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for name in ("gate", "gate_limit", "fit_cards"):
+            monkeypatch.setattr(pipeline, name, never)
+        code, _, errors = gate("train.py", *options)
+        assert code == 2
+        assert cause in errors
+        assert step in errors
+
+    def test_a_limit_alone_has_no_script(self, gate: Gate) -> None:
+        code, _, errors = gate("--limit", "2GiB")
+        assert code == 2
+        assert "one of them is missing" in errors
+
+    def test_settings_of_a_project_for_bundles_do_not_stand_in_the_way(
+        self, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        Path("pyproject.toml").write_text('[tool.autotune.gate]\nrepetitions = 12\nbaseline = "gate.json"\n')
+        monkeypatch.setattr(pipeline, "gate_limit", lambda *_, **__: OVER)
+        assert gate("train.py", "--limit", "2GiB")[0] == 3
+
+    def test_a_model_is_refused(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pipeline, "gate_limit", never)
+        Path("model.onnx").write_bytes(b"x")
+        code, _, errors = gate("model.onnx", "--limit", "2GiB")
+        assert code == 2
+        assert "does not run an ONNX model" in errors
