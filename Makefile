@@ -145,14 +145,15 @@ bench-peers: $(READY)  ## hold checkpointing, torch.compile, batch finders and o
 		$(BIN)/python -m tests.benchmarks.peers $$workload $(PEERS) || [ $$? = 75 ] || exit 1; \
 	done
 
-# timm, and a reader of spreadsheets, apart from the virtual environment: no test may need them. SHEET and TIMM are
-# fetched by hand, see tests/benchmarks/absent_card.py.
+# timm as SHEET's authors had it, and a reader of spreadsheets, apart from the virtual environment: no test may need them.
+# SHEET and TIMM are fetched by hand, see tests/benchmarks/absent_card.py.
 SHEET ?= fake_tensor.xlsx
 TIMM ?= pytorch-image-models/train.py
 ABSENT ?= --half unseen --models 100 --jobs 2
 build/timm: constraints.txt
 	rm -rf $@
-	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt --target $@ timm torchvision openpyxl et_xmlfile
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt --target $@ torchvision openpyxl et_xmlfile
+	$(BIN)/python -m pip install --quiet --no-deps --target $@ timm==1.0.9
 bench-absent: $(READY) build/timm  ## peaks predicted for a GPU that is not there, against SHEET, with timm's script TIMM
 	PYTHONPATH=$(abspath build/timm) OMP_NUM_THREADS=1 $(BIN)/python tests/benchmarks/absent_card.py $(SHEET) $(TIMM) $(ABSENT)
 

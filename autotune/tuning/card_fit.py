@@ -24,7 +24,7 @@ from .side_by_side import SideBySide, say_nothing
 
 Run = Callable[[Request, str], RunResult]
 
-# Of 447 peaks of timm models that others have measured, 90 % were within this share: see docs/design/absent-gpu.md.
+# Of 447 peaks of timm models that others have measured, 92 % were within this share: see docs/design/absent-gpu.md.
 ERROR = 0.06
 _LARGEST_SIZE = 1 << 20
 # Sizes that are guessed from a straight line, before the rest is halved again and again.

@@ -4,6 +4,9 @@ The measurements are of itu-rad/GPUMemNet (arXiv 2602.17817): timm's ``train.py`
 batch 8 to 128. Neither they nor timm's script are part of this project: fetch both, and name them.
 ``python tests/benchmarks/absent_card.py fake_tensor.xlsx pytorch-image-models/train.py --half unseen --models 100``
 
+timm is 1.0.9, with its own ``train.py``. This is the first version that has all of the sheet's 1,017 models. Version
+1.0.11 has 35 more, none of them in the sheet, and larger images for one model.
+
 Models are drawn by a seed, of all but those that were looked at while the rules were written: ``--half seen``.
 Traces are kept in a folder, and the same command goes on where it stopped.
 
@@ -44,6 +47,7 @@ from autotune.records.allocations import AllocationTrace, between  # noqa: E402
 from autotune.records.cards import CARDS  # noqa: E402
 from autotune.tuning.card_fit import ERROR  # noqa: E402
 from autotune.tuning.context import run_first  # noqa: E402
+from tests.benchmarks.absent_picture import draw  # noqa: E402
 
 SCRIPT = ROOT / "tests/benchmarks/scripts/beside_torchvision.py"
 CARD = CARDS["a100-40gb"]
@@ -267,6 +271,7 @@ def main() -> None:
     parser.add_argument("--python", type=Path, default=Path(sys.executable), help="of an environment with timm")
     parser.add_argument("--folder", type=Path, default=ROOT / "build/absent-card")
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--picture", type=Path, metavar="FILE", help="draw the rows that count, as SVG")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     whole_sheet = read_sheet(options.sheet)
@@ -314,9 +319,20 @@ def main() -> None:
             uneven = told_of(apart, sheet, whole)
             print(f"{'models shown apart':28}{figures([one.error for one in uneven])}")
             print(f"{'these and the others':28}{figures([one.error for one in (*told, *uneven)])}")
+    if options.picture:
+        draw_rows(told_of(has_rows, sheet, whole), options.picture)
     near_limit(told_of(traces, whole_sheet, whole))
     estimates = [row.fake_tensor / row.measured - 1 for model in even for row in sheet[model]]
     print(f"{'FakeTensor, by GPUMemNet':28}{figures(estimates)}")
+
+
+def draw_rows(told: Sequence[Told], path: Path) -> None:
+    """Draw what was predicted and what FakeTensor tells, in GiB, over what was measured."""
+    measured, predicted, estimates = (
+        [mib / 1024 for mib in column]
+        for column in zip(*((one.row.measured, one.predicted, one.row.fake_tensor) for one in told), strict=True)
+    )
+    draw(measured, predicted, estimates, "PyTorch's FakeTensor, as GPUMemNet has it", path)
 
 
 def near_limit(told: Sequence[Told]) -> None:

@@ -1,7 +1,7 @@
 """Memory predicted for a GPU that is not there, against torch's own allocator on the GPU without kernels.
 
 ``make bench-witness`` runs it in the environment of that GPU, and NULL_GPU names the card. Each of the project's
-workloads runs twice up to its second optimizer step: on the device, and followed by sizes alone. ViT-Large is left out:
+workloads runs twice for its first optimizer steps: followed by sizes alone, and on the device. ViT-Large is left out:
 its weights are drawn until they are within bounds, which they never are on a device without values. cuDNN needs no
 workspaces there, so what is told for ResNet-50 has none either.
 
@@ -27,11 +27,12 @@ from autotune.cli.local_launcher import make_launcher  # noqa: E402
 from autotune.cli.spec import spec_of  # noqa: E402
 from autotune.launch.requests import trace_request  # noqa: E402
 from autotune.predict.device_peak import DevicePeak, peak_of  # noqa: E402
-from autotune.records.allocations import AllocationTrace  # noqa: E402
+from autotune.records.allocations import AllocationTrace, Traced  # noqa: E402
 from autotune.records.cards import CARDS, Card  # noqa: E402
 from autotune.tuning.context import run_first  # noqa: E402
 
 WORKLOADS = {
+    "snippets": "snippets/train.py --device cuda",
     "charlm": "charlm/train.py",
     "bert": "bert/train.py",
     "bert-large": "bert-large/train.py --batch-size 16",
@@ -47,29 +48,30 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 steps = []
+number = int(sys.argv[1])
 
 def stepped(optimizer, arguments, keywords):
     steps.append(optimizer)
-    if len(steps) == 2:
+    if optimizer is steps[0] and steps.count(optimizer) == number:
         print("PEAKS", torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), flush=True)
         os._exit(0)
 
 register_optimizer_step_post_hook(stepped)
-sys.argv = sys.argv[1:]
+sys.argv = sys.argv[2:]
 sys.path[0] = os.path.dirname(sys.argv[0])
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
 MIB = 1 << 20
 
 
-def count(script: Path, arguments: list[str]) -> DevicePeak:
-    """Run a script on the device, and return what torch's allocator has counted.
+def count(script: Path, arguments: list[str], steps: int) -> DevicePeak:
+    """Run a script on the device for so many optimizer steps, and return what torch's allocator has counted.
 
     Raises:
-        RuntimeError: it ends before its second optimizer step.
+        RuntimeError: it ends before.
         subprocess.TimeoutExpired: it does not come there in five minutes.
     """
-    command = [sys.executable, "-c", COUNTING, script, *arguments]
+    command = [sys.executable, "-c", COUNTING, str(steps), script, *arguments]
     ended = subprocess.run(command, capture_output=True, text=True, cwd=script.parent, timeout=300, check=False)
     for line in ended.stdout.splitlines():
         if line.startswith("PEAKS"):
@@ -77,7 +79,7 @@ def count(script: Path, arguments: list[str]) -> DevicePeak:
     raise RuntimeError(ended.stderr[-1000:])
 
 
-def follow(script: Path, arguments: list[str], card: Card, runs: Path) -> AllocationTrace:
+def follow(script: Path, arguments: list[str], card: Card, runs: Path) -> Traced:
     """Follow a script by sizes alone.
 
     Raises:
@@ -88,7 +90,7 @@ def follow(script: Path, arguments: list[str], card: Card, runs: Path) -> Alloca
     result = run_first(make_launcher(spec, runs), spec, trace_request(spec, card), runs / "trace", threading.Event())
     if result.traced is None:
         raise RuntimeError(str(result.outcomes[0] or result.failure))
-    return result.traced.trace
+    return result.traced
 
 
 def without_workspaces(trace: AllocationTrace) -> AllocationTrace:
@@ -109,12 +111,12 @@ def main() -> None:
         script, *arguments = shlex.split(command)
         with tempfile.TemporaryDirectory() as runs:
             try:
-                truth = count(Path(script), arguments)
-                trace = follow(Path(script), arguments, card, Path(runs))
+                traced = follow(Path(script), arguments, card, Path(runs))
+                truth = count(Path(script), arguments, traced.steps)
             except (RuntimeError, subprocess.TimeoutExpired) as error:
                 print(f"{name:16}{error}", flush=True)
                 continue
-        told = peak_of(without_workspaces(trace), card)
+        told = peak_of(without_workspaces(traced.trace), card)
         pairs = ((truth.allocated, told.allocated), (truth.reserved, told.reserved))
         cells = (f"{a / MIB:12,.1f}{b / MIB:12,.1f} {100 * (b / a - 1):+.2f}%" for a, b in pairs)
         print(f"{name:16}{' '.join(cells)}", flush=True)
