@@ -25,7 +25,9 @@ from .launch.requests import (
     discovery_request,
     limit_request,
     searched_by,
+    trace_request,
     trial_request,
+    with_setting,
 )
 from .records.allocations import Traced
 from .records.audit import Audit
@@ -41,12 +43,13 @@ from .records.run import Request, Searched, Verifying
 from .records.stack import Stack
 from .records.study import Fit, StudyRecord, StudySpec
 from .report.build import build_report
+from .report.cards import cards_sentences
 from .report.page import render_html
 from .search.fit import fits_of
 from .search.space import build_space
 from .store.study import Study
 from .tuning.budget import Budget, Interruption, RunCancel
-from .tuning.card_fit import trace_cards
+from .tuning.card_fit import trace_cards, trace_setting
 from .tuning.checks import (
     check_batch_sizes,
     check_choices,
@@ -69,7 +72,7 @@ from .tuning.watcher import Watcher
 from .verdict.feasible import is_feasible
 from .verdict.gate.comparison import Allowed
 from .verdict.gate.decision import not_comparable
-from .verdict.gate.limit import decide_by_run
+from .verdict.gate.limit import decide_by_cards, decide_by_run
 from .verdict.memory_limit import answer_limit_of, may_fit_below, memory_limit
 
 _HEARTBEAT_S = 10.0
@@ -337,17 +340,23 @@ def fit_cards(
     progress: Callable[[int, int], None],
     interruption: Interruption,
     runs: Path,
-    own_alone: bool = False,
 ) -> tuple[Traced, tuple[CardFit, ...]]:
     """Follow the script's first steps by the sizes of its tensors; return the trace, and what fits each card.
 
-    ``progress`` is told how many runs have ended, and how many were asked for. ``own_alone``: only the script as it is
-    is followed, at its own batch size.
+    ``progress`` is told how many runs have ended, and how many were asked for.
 
     Raises:
         DiscoveryError: the script does not come to its second optimizer step so.
         InterruptionError: it was cancelled before.
     """
+    run = _following(spec, launcher, interruption, runs)
+    return trace_cards(spec, cards, run, at_once=most_at_once(), progress=progress)
+
+
+def _following(
+    spec: StudySpec, launcher: Launcher, interruption: Interruption, runs: Path
+) -> Callable[[Request, str], RunResult]:
+    """Return what makes runs without the GPU; they raise InterruptionError after Ctrl-C."""
 
     def run(request: Request, name: str) -> RunResult:
         stopped = InterruptionError("stopped before the script was followed", hint="the same command starts it anew")
@@ -358,7 +367,7 @@ def fit_cards(
             raise stopped
         return result
 
-    return trace_cards(spec, cards, run, at_once=most_at_once(), own_alone=own_alone, progress=progress)
+    return run
 
 
 def audit(
@@ -447,15 +456,53 @@ def gate(
 
 
 def gate_limit(
-    spec: StudySpec, limit_bytes: int, *, launcher: Launcher, interruption: Interruption, runs: Path
+    spec: StudySpec,
+    limit_bytes: int,
+    bundle: Bundle | None,
+    *,
+    launcher: Launcher,
+    interruption: Interruption,
+    runs: Path,
 ) -> LimitGate | None:
-    """Run the script's first steps as they are, below a memory limit; None if the gate was interrupted."""
+    """Run the first steps of a script, or of a bundle's setting, below a memory limit; None if interrupted."""
     request = limit_request(spec, limit_bytes)
+    if bundle is not None:
+        request = with_setting(request, spec, bundle.stack, bundle.configuration)
     result = run_first(launcher, spec, request, runs / "limit", interruption.cancel)
     outcome = result.outcomes[0] or result.failure
     if outcome is None or interruption.explains(outcome):
         return None
-    return decide_by_run(outcome, result.environment, limit_bytes)
+    return decide_by_run(outcome, result.environment, limit_bytes, setting=_setting_of(bundle))
+
+
+def gate_cards(
+    spec: StudySpec,
+    cards: Sequence[Card],
+    bundle: Bundle | None,
+    *,
+    launcher: Launcher,
+    interruption: Interruption,
+    runs: Path,
+) -> LimitGate:
+    """Follow the first steps of a script, or of a bundle's setting, by the sizes of its tensors, for each card.
+
+    Raises:
+        DiscoveryError: it does not come to its second optimizer step so.
+        InterruptionError: it was cancelled before.
+    """
+
+    def request_for(card: Card) -> Request:
+        request = trace_request(spec, card)
+        return request if bundle is None else with_setting(request, spec, bundle.stack, bundle.configuration)
+
+    run = _following(spec, launcher, interruption, runs)
+    traced, fits = trace_setting(cards, request_for, run, at_once=most_at_once())
+    _, *notes = cards_sentences(traced, fits)
+    return decide_by_cards(fits, traced.batch_size, notes, setting=_setting_of(bundle))
+
+
+def _setting_of(bundle: Bundle | None) -> str:
+    return "" if bundle is None else str(bundle.configuration)
 
 
 @contextmanager

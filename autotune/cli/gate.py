@@ -36,7 +36,7 @@ def gate(
     bundle: Annotated[
         str | None,
         typer.Argument(
-            metavar="[BUNDLE]", help="The folder that `autotune run` wrote. With --limit or --for there is none."
+            metavar="[BUNDLE]", help="The folder that `autotune run` wrote. With --limit or --for it may be left out."
         ),
     ] = None,
     script: Annotated[
@@ -53,7 +53,8 @@ def gate(
         options.parsed_by(
             parse_bytes,
             "--limit",
-            help="Answer whether the script as it is stays below this much memory, as in 24GiB.",
+            help="Answer whether the bundle's setting, or a script as it is, stays below this much memory, as in "
+            "24GiB.",
         ),
     ] = None,
     cards: Annotated[
@@ -62,8 +63,8 @@ def gate(
             read_cards,
             "--for",
             metavar="CARD,...",
-            help="Answer whether the script as it is should fit GPUs that this machine need not have, as in a100-40g, "
-            "by sizes alone.",
+            help="Answer whether the bundle's setting, or a script as it is, should fit GPUs that this machine need "
+            "not have, as in a100-40g, by sizes alone.",
         ),
     ] = None,
     shapes: options.ShapeOption = None,
@@ -151,7 +152,7 @@ def gate(
     """Compare a bundle with its earlier figures: is it slower, or does it need more memory?
 
     A regression is a figure that the repetitions show to be worse, and do not show to be within the allowance. With
-    --limit or --for, a script alone is held against a memory limit.
+    --limit or --for, the bundle's setting or a script alone is held against a memory limit.
     """
     from ..machine.host import check_platform
 
@@ -161,7 +162,7 @@ def gate(
         from .gate_limit import gate_limit
 
         _check_files(reports.values())
-        gate_limit(context, bundle, [*filter(None, [script]), *(arguments or ())], reports)
+        gate_limit(context, [bundle, *filter(None, [script]), *(arguments or ())], reports)
         return
     if bundle is None or script is None:
         raise UsageError(

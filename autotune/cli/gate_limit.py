@@ -1,4 +1,4 @@
-"""`autotune gate` with --limit or --for: a script against a memory limit, without a bundle."""
+"""`autotune gate` with --limit or --for: a script, or a bundle's setting, against a memory limit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import typer
 
 from ..errors import UsageError
 from ..records.cards import Card
-from ..records.gate import LimitGate
-from ..records.study import StudySpec
 from .gate_answer import EXITS, name_of, tell, write_reports
 
+# Engines that run torch's own kernels, one by one.
+_FOLLOWED = ("eager", "aot")
 # Options that compare a bundle, by their parameters.
 _OF_BUNDLES = {
     "against": "--against",
@@ -31,30 +31,41 @@ _OF_BUNDLES = {
 }
 
 
-def gate_limit(
-    context: typer.Context, script: str, arguments: Sequence[str], reports: Mapping[str, Path | None]
-) -> None:
-    """Hold a script against a limit on this device, or on cards that are not there, and exit with the answer.
+def gate_limit(context: typer.Context, positional: Sequence[str], reports: Mapping[str, Path | None]) -> None:
+    """Hold a script or a bundle's setting against a limit, here or on cards that are not there; exit with the answer.
 
-    ``reports`` are the files to write, as ``write_reports`` takes them.
+    ``positional`` are a bundle if there is one, the script and its arguments; ``reports`` are as of ``write_reports``.
     """
+    from .. import pipeline
+    from ..export.bundle import read_bundle
+    from ..export.stack import STACK_NAME
     from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
     from .tables import make_console, print_changes
 
     _check(context)
+    has_bundle = len(positional) > 1 and (Path(positional[0]) / STACK_NAME).is_file()
+    script, *arguments = positional[has_bundle:]
+    read = read_bundle(Path(positional[0])) if has_bundle else None
     given: Any = {**context.params, "script": script, "arguments": tuple(arguments)}
-    spec = spec_of(given, engine="eager")
-    launcher, runs = prepare_one_run("gate", spec)
+    stack = None if read is None else read.stack
+    engine = "eager" if stack is None else stack.engine
+    if given["cards"] is not None and engine not in _FOLLOWED:
+        raise UsageError(
+            f"what engine {engine!r} allocates cannot be followed without the GPU",
+            hint="measure the setting on a GPU: autotune gate BUNDLE SCRIPT --limit SIZE",
+        )
+    spec = spec_of(given, engine=engine, bundle_batch_size=None if stack is None else stack.batch_size)
+    launcher, runs = prepare_one_run("gate", spec, None if read is None else read.surroundings)
     console = make_console()
-    steps = "Following the unmodified script's first steps by the sizes of its tensors"
-    console.print("Running the unmodified script's first steps" if given["cards"] is None else steps, style="dim")
+    steps = "Following the first steps by the sizes of tensors"
+    console.print("Running the first steps" if given["cards"] is None else steps, style="dim")
     with interruption() as interrupted:
         where: dict[str, Any] = {"launcher": launcher, "interruption": interrupted, "runs": runs}
         found = (
-            _on_this_device(spec, given["limit_bytes"], where)
+            pipeline.gate_limit(spec, given["limit_bytes"], read, **where)
             if given["cards"] is None
-            else _on_cards(spec, _limited(given["cards"], given["limit_bytes"]), where)
+            else pipeline.gate_cards(spec, _limited(given["cards"], given["limit_bytes"]), read, **where)
         )
     print_changes(console, launcher.changes)
     if found is None:
@@ -78,20 +89,3 @@ def _limited(cards: Sequence[Card], limit_bytes: int | None) -> list[Card]:
     if limit_bytes is None:
         return list(cards)
     return [dataclasses.replace(card, memory_bytes=min(card.memory_bytes, limit_bytes)) for card in cards]
-
-
-def _on_this_device(spec: StudySpec, limit_bytes: int, where: Mapping[str, Any]) -> LimitGate | None:
-    from .. import pipeline
-
-    return pipeline.gate_limit(spec, limit_bytes, **where)
-
-
-def _on_cards(spec: StudySpec, cards: Sequence[Card], where: Mapping[str, Any]) -> LimitGate:
-    from .. import pipeline
-    from ..report.cards import cards_sentences
-    from ..tuning.side_by_side import say_nothing
-    from ..verdict.gate.limit import decide_by_cards
-
-    traced, fits = pipeline.fit_cards(spec, cards, progress=say_nothing, own_alone=True, **where)
-    _, *notes = cards_sentences(traced, fits)
-    return decide_by_cards(fits, traced.batch_size, notes)

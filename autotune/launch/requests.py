@@ -232,6 +232,17 @@ def trace_request(
     )
 
 
+def with_setting(request: Request, spec: StudySpec, stack: Stack, setting: Configuration) -> Request:
+    """Have a run of a script as it is apply a bundle's setting."""
+    return replace(
+        request,
+        arguments=fill_arguments(spec.arguments, setting),
+        configurations=(setting,),
+        batch_control=stack.batch_control,
+        accumulation_control=stack.accumulation_control,
+    )
+
+
 def launch_request(
     stack: Stack,
     configuration: Configuration,

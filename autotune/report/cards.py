@@ -38,7 +38,7 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
     said += [f"On {one.card.name}, {_crowded(one)}" for one in fits if one.is_crowded]
     for one in fits:
         if one.plain and not one.plain.own.fits and one.expandable and one.expandable.fits:
-            said.append(f"With {_EXPANDABLE}, {one.card.name} should hold the script's own batch size.")
+            said.append(f"With {_EXPANDABLE}, {one.card.name} should hold this batch size.")
     said += [f"On {one.card.name}, {one.problem}." for one in fits if one.problem]
     said += [f"note: {note}" for note in traced.notes]
     return tuple(map(sentence, said))

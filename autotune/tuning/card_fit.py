@@ -41,7 +41,6 @@ def trace_cards(
     run: Run,
     *,
     at_once: int = 1,
-    own_alone: bool = False,
     progress: Callable[[int, int], None] = say_nothing,
 ) -> tuple[Traced, tuple[CardFit, ...]]:
     """Trace a script for each generation of cards; return the first trace, and what fits each card.
@@ -50,29 +49,66 @@ def trace_cards(
         spec: the script.
         cards: the cards in question.
         run: makes a run in a folder of the name given; from several threads if ``at_once`` is above 1.
-        own_alone: one run for each generation: only the script as it is, at its own batch size.
         at_once: how many runs go on at a time.
         progress: is told how many runs have ended, and how many were asked for.
 
     Raises:
         DiscoveryError: the script comes to its second optimizer step on none of them.
     """
+
+    def fit(alike: Sequence[Card], runs: SideBySide[Traced]) -> tuple[Traced, dict[Card, CardFit]]:
+        follow = functools.partial(_follow, spec, alike[0], run, runs)
+        traced = _trace(follow)
+        follow_once = functools.cache(follow)
+        return traced.plain.own, {card: _fit(traced, card, follow_once) for card in alike}
+
+    return _by_generation(cards, fit, at_once, progress)
+
+
+def trace_setting(
+    cards: Sequence[Card],
+    request_for: Callable[[Card], Request],
+    run: Run,
+    *,
+    at_once: int = 1,
+) -> tuple[Traced, tuple[CardFit, ...]]:
+    """Trace one setting of a script, in one run for each generation of cards; otherwise as ``trace_cards``.
+
+    ``request_for`` makes the request to trace the setting on a card. What fits is told for its batch size alone.
+    """
+
+    def fit(alike: Sequence[Card], runs: SideBySide[Traced]) -> tuple[Traced, dict[Card, CardFit]]:
+        request = request_for(alike[0])
+        traced = _on_gpu(runs.submit(lambda: _traced(run(request, f"trace-{alike[0].name}"), None)).result())
+        if request.batch_size not in (None, traced.batch_size):
+            raise DiscoveryError(
+                f"its batches had {traced.batch_size} samples where {request.batch_size} were asked for",
+                hint="`autotune discover SCRIPT` says how the batch size is set",
+            )
+        return traced, {card: _fit_own(traced, card) for card in alike}
+
+    return _by_generation(cards, fit, at_once, say_nothing)
+
+
+def _by_generation(
+    cards: Sequence[Card],
+    fit: Callable[[Sequence[Card], SideBySide[Traced]], tuple[Traced, dict[Card, CardFit]]],
+    at_once: int,
+    progress: Callable[[int, int], None],
+) -> tuple[Traced, tuple[CardFit, ...]]:
     # Kernels, and what scripts ask a card for, depend on the major number of its capability.
     generations: defaultdict[int, list[Card]] = defaultdict(list)
     for card in cards:
         generations[card.capability[0]].append(card)
     with ThreadPoolExecutor(len(generations)) as pool, SideBySide[Traced](at_once, progress) as runs:
 
-        def fit(alike: Sequence[Card]) -> tuple[Traced | DiscoveryError, dict[Card, CardFit]]:
-            follow = functools.partial(_follow, spec, alike[0], run, runs)
+        def fit_or_why_not(alike: Sequence[Card]) -> tuple[Traced | DiscoveryError, dict[Card, CardFit]]:
             try:
-                traced = _trace(follow, own_alone=own_alone)
+                return fit(alike, runs)
             except DiscoveryError as error:
                 return error, {card: CardFit(card, None, error=ERROR, problem=str(error)) for card in alike}
-            follow_once = functools.cache(follow)
-            return traced.plain.own, {card: _fit(traced, card, follow_once) for card in alike}
 
-        fitted = list(pool.map(fit, generations.values()))
+        fitted = list(pool.map(fit_or_why_not, generations.values()))
     own = next((traced for traced, _ in fitted if isinstance(traced, Traced)), None)
     if own is None:
         raise next(error for error, _ in fitted if isinstance(error, DiscoveryError))
@@ -82,7 +118,7 @@ def trace_cards(
 
 @dataclass(frozen=True)
 class _Traces:
-    """The traces of a script at its own batch size, and at twice that; ``own_alone`` is why there can be no other."""
+    """The traces of a script at its own batch size, and at twice that; ``own_alone`` is why there is no other."""
 
     own: Traced
     larger: Traced | None
@@ -104,16 +140,9 @@ class _Generation:
     checkpointed: _Traces | None
 
 
-def _trace(follow: Callable[..., Future[Traced]], *, own_alone: bool) -> _Generation:
-    """Trace the script as it is; unless ``own_alone``, at other batch sizes too, and with its blocks checkpointed."""
-    own = follow().result()
-    if not own.trace.storage_bytes:
-        raise DiscoveryError(
-            "nothing of the script's is on the GPU",
-            hint="it must move its model to CUDA where torch.cuda.is_available() says so, or be told by an option",
-        )
-    if own_alone:
-        return _Generation(_Traces(own, None), None)
+def _trace(follow: Callable[..., Future[Traced]]) -> _Generation:
+    """Trace the script as it is, and with its blocks checkpointed where it has any."""
+    own = _on_gpu(follow().result())
     size, control = own.batch_size, own.batch_control
     if size is None or not control.can_set:
         why = control.reason or "its batch size could not be counted"
@@ -124,6 +153,16 @@ def _trace(follow: Callable[..., Future[Traced]], *, own_alone: bool) -> _Genera
     checkpointed = [follow(each, each and control, blocks=ALL_BLOCKS) for each in sizes]
     plain = _on_a_line(own, *others)
     return _Generation(plain, _checkpointed(checkpointed, plain.own_alone))
+
+
+def _on_gpu(traced: Traced) -> Traced:
+    """Return a trace; DiscoveryError if it is of nothing."""
+    if not traced.trace.storage_bytes:
+        raise DiscoveryError(
+            "nothing of the script's is on the GPU",
+            hint="it must move its model to CUDA where torch.cuda.is_available() says so, or be told by an option",
+        )
+    return traced
 
 
 def _checkpointed(traced: Sequence[Future[Traced]], own_alone: str) -> _Traces | None:
@@ -211,15 +250,19 @@ def _differ(first: int, second: int) -> int:
 def _fit(traced: _Generation, card: Card, follow: Callable[..., Future[Traced]]) -> CardFit:
     plain, checkpointed = traced.plain, traced.checkpointed
     number = sum(plain.own.blocks.values())
-    own = plain.own.trace
-    fit = CardFit(
-        card,
-        _way(plain, card, 0),
-        None if checkpointed is None else _way(checkpointed, card, number),
-        expandable=None if own.expands else _peak(replace(own, expands=True), card, plain.own.batch_size, 0),
-        error=ERROR,
+    fit = replace(
+        _fit_own(plain.own, card),
+        plain=_way(plain, card, 0),
+        checkpointed=None if checkpointed is None else _way(checkpointed, card, number),
     )
     return replace(fit, fewest=_fewest(fit, follow))
+
+
+def _fit_own(traced: Traced, card: Card) -> CardFit:
+    """Tell what the script needs at the batch size of its trace."""
+    trace, size = traced.trace, traced.batch_size
+    expandable = None if trace.expands else _peak(replace(trace, expands=True), card, size, 0)
+    return CardFit(card, Way(_peak(trace, card, size, 0), None), expandable=expandable, error=ERROR)
 
 
 def _fewest(fit: CardFit, follow: Callable[..., Future[Traced]]) -> CardPeak | None:
@@ -270,7 +313,7 @@ def _way(traces: _Traces, card: Card, blocks: int) -> Way:
         return _peak(traces.at(size), card, size, blocks)
 
     size = traces.own.batch_size
-    if size is None or traces.larger is None:
+    if size is None or traces.own_alone:
         return Way(at(size), None, traces.own_alone)
     return Way(at(size), _largest(size, at, card.holds_up_to(ERROR)))
 

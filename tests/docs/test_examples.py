@@ -44,6 +44,7 @@ LEFT_OUT = {
     "autotune fit train.py --for t4-16g,rtx4090-24g,a100-40g,h100-80g": "as above",
     "autotune gate train.py --for a100-40g": "`tests/e2e/test_gate.py` has scripts and limits",
     "autotune gate train.py --limit 2GiB": "as above",
+    "autotune gate BUNDLE train.py --for rtx4090-24g": "as above",
     "autotune gate train.py --for a100-40g --limit 30GiB": "as above",
     "autotune gate train.py --for rtx4090-24g,a100-40g": "as above",
     "autotune run -m package.train -- --epochs 1": "`tests/e2e/test_ways_in.py` runs a module",

@@ -155,6 +155,56 @@ def test_a_script_for_a_gpu_is_held_against_cards_without_one(tmp_path: Path) ->
     assert over.output.decode().startswith("Over the limit: on a100-40gb, the script needs 1.")
 
 
+BLOCKS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 256)
+    def forward(self, x):
+        return x + self.down(nn.functional.gelu(self.up(x)))
+model = nn.Sequential(*(Block() for _ in range(8)), nn.Linear(256, 10)).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+data = TensorDataset(torch.randn(65536, 256), torch.randint(0, 10, (65536,)))
+for x, y in DataLoader(data, 1024):
+    loss = nn.functional.cross_entropy(model(x.cuda()), y.cuda())
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+def test_the_plans_of_a_bundle_are_followed_without_the_gpu(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = tmp_path / "blocks.py"
+    script.write_text(BLOCKS)
+
+    def peak_with(*plans: Plan) -> int:
+        setting = Configuration("aot", plans, batch_size=8192)
+        bundle = make_bundle(script, setting, name=f"with-{len(plans)}")
+        found = run_inside("gate", bundle, script, "--for", "h100-80g", "--json", folder=tmp_path)
+        assert found.status == 0, found.errors
+        gate: LimitGate = from_json(LimitGate, json.loads(found.output))
+        assert gate.sentences[1] == f"The setting is {setting}."
+        assert gate.batch_size == 8192
+        (check,) = gate.checks
+        assert check.peak_bytes is not None
+        return check.peak_bytes
+
+    # Each block but the one that is being recomputed keeps 2,048 numbers of a sample less.
+    assert peak_with() - peak_with(Plan("Block+", 1, -1)) == pytest.approx(7 * 2048 * 4 * 8192, rel=0.2)
+
+
+def test_a_plan_that_the_script_lacks_is_told_without_the_gpu(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "cuda_outright.py"
+    bundle = make_bundle(script, Configuration("aot", (Plan("nosuch+", 1, -1),), batch_size=256))
+    found = run_inside("gate", bundle, script, "--for", "h100-80g", folder=tmp_path)
+    assert found.status == 1
+    assert "the script has no cluster nosuch+:1; it has " in found.errors
+    assert "`autotune discover SCRIPT` lists the plans of a script." in found.errors
+
+
 def test_a_bundle_without_figures_names_the_ways_out(tmp_path: Path, make_bundle: MakeBundle) -> None:
     found = run_inside("gate", make_bundle(SCRIPT, SETTING), SCRIPT, folder=tmp_path)
 

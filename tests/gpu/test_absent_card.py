@@ -7,6 +7,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,9 +19,12 @@ from autotune.predict.caching_allocator import DeviceFullError
 from autotune.predict.device_peak import DevicePeak, peak_of
 from autotune.records.allocations import AllocationTrace
 from autotune.records.cards import Card
+from autotune.records.configuration import Configuration
+from autotune.records.outcome import Measured
+from autotune.records.plan import parse_plans
 from autotune.records.study import StudySpec
 
-from .running import IS_NULL
+from .running import IS_NULL, run
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -138,15 +142,16 @@ def this_card() -> Card:
     return Card("this", properties.name, properties.total_memory, capability, properties.multi_processor_count)
 
 
-def followed(script: Path, folder: Path) -> AllocationTrace:
-    """Follow it by sizes alone."""
+def followed(script: Path, folder: Path, setting: Configuration | None = None) -> AllocationTrace:
+    """Follow the script as it is, or a setting of it, by sizes alone."""
     spec = StudySpec(str(script))
+    request = trace_request(spec, this_card())
+    if setting is not None:
+        request = replace(request, configurations=(setting,))
     launcher = ProcessLauncher(
         python=sys.executable, root=folder, working_directory=script.parent, start_timeout_s=180, trial_timeout_s=120
     )
-    result = launcher.run(
-        trace_request(spec, this_card()), device=None, on_event=lambda _: None, cancel=threading.Event()
-    )
+    result = launcher.run(request, device=None, on_event=lambda _: None, cancel=threading.Event())
     assert result.traced is not None, f"{result.outcomes} {result.failure}"
     return result.traced.trace
 
@@ -174,6 +179,32 @@ def agree(text: str, tmp_path: Path) -> None:
 )
 def test_a_script_followed_by_sizes_needs_what_the_allocator_counts(text: str, tmp_path: Path) -> None:
     agree(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "plans"),
+    [
+        pytest.param(source(PLAIN, SEQUENCE, autocast="bfloat16"), "Block+:1:3", id="blocks"),
+        pytest.param(source(LAYERS, "2048", autocast="bfloat16"), "GELU+:1:-1", id="operators"),
+        pytest.param(source(WINDOWS, "56, 56, 3", autocast="bfloat16"), "_to_copy+:1:-1", id="windows"),
+    ],
+)
+def test_plans_followed_by_sizes_need_what_the_allocator_counts(
+    text: str, plans: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Tests of this folder set the size of cuBLAS' workspace.
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    setting = Configuration("aot", parse_plans(plans.split()))
+    text = text.replace("    if step == 1:\n        break\n", "").replace("torch.randn(64,", "torch.randn(2048,")
+    text = text.replace("(64,)", "(2048,)")
+    found = run(tmp_path / "measured", "measure", 0, 0, setting, source=text)
+    (outcome,) = found.outcomes
+    assert isinstance(outcome, Measured), outcome
+    truth, script = outcome.measurement.peaks, tmp_path / "train.py"
+    script.write_text(textwrap.dedent(text))
+    peak = peak_of(followed(script, tmp_path / "runs", setting), this_card())
+    assert peak.allocated == pytest.approx(truth.allocated, rel=0.003)
+    assert peak.reserved == pytest.approx(truth.reserved, rel=0 if IS_NULL else 0.07)
 
 
 def test_expandable_segments_are_followed_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

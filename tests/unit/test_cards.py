@@ -13,6 +13,7 @@ import pytest
 
 from autotune.errors import DiscoveryError, UsageError
 from autotune.launch.port import RunResult
+from autotune.launch.requests import trace_request
 from autotune.predict.device_peak import outside_bytes
 from autotune.records.allocations import AllocationTrace, Traced
 from autotune.records.cards import CARDS, Card, CardFit, read_cards
@@ -22,7 +23,7 @@ from autotune.records.run import Request
 from autotune.records.study import StudySpec
 from autotune.report.cards import cards_sentences, cards_table
 from autotune.tuning import card_fit
-from autotune.tuning.card_fit import trace_cards
+from autotune.tuning.card_fit import trace_cards, trace_setting
 
 from .test_device_peak import trace_of
 
@@ -160,7 +161,7 @@ class TestFits:
             trace = AllocationTrace("aafaa", (0, 1, 1, 2, 3), (GIB, batch * GIB, 2 * MIB, batch * GIB))
             return replace(growing(batch), trace=replace(trace, expands=expands))
 
-        said = "With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, card-8 should hold the script's own batch size."
+        said = "With PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, card-8 should hold this batch size."
         for expands in (False, True):
             told = answer(pinned, 8)
             assert (said in told) is not expands
@@ -247,13 +248,20 @@ class TestFits:
         assert largest(fits) == [8]
         assert fits[0].checkpointed is None
 
-    def test_the_own_batch_size_alone_takes_one_run_of_a_generation(self) -> None:
+    def test_a_setting_takes_one_run_of_a_generation(self) -> None:
         run, asked = run_with(with_blocks)
-        found, fits = trace_cards(StudySpec("/train.py"), cards(6, 12), run, own_alone=True)
+        found, fits = trace_setting(cards(6, 12), lambda card: trace_request(StudySpec("/train.py"), card), run)
         assert len(asked) == 1
         assert [fit.plain is not None and fit.plain.own.fits for fit in fits] == [False, True]
         assert [(fit.checkpointed, fit.fewest) for fit in fits] == [(None, None)] * 2
         assert not any("Other batch sizes" in sentence for sentence in cards_sentences(found, fits))
+
+    def test_a_setting_whose_batch_size_is_not_taken_is_refused(self) -> None:
+        def request_for(card: Card) -> Request:
+            return trace_request(StudySpec("/train.py"), card, batch_size=6)
+
+        with pytest.raises(DiscoveryError, match="its batches had 4 samples where 6 were asked for"):
+            trace_setting(cards(6), request_for, run_with(lambda _: script_at(4))[0])
 
     def test_cards_of_another_generation_have_traces_of_their_own(self) -> None:
         run, asked = run_with(plain)

@@ -16,6 +16,7 @@ import pytest
 from autotune import pipeline
 from autotune.cli import main
 from autotune.errors import InterruptionError
+from autotune.export.bundle import Bundle, export_bundle, read_bundle
 from autotune.files.changes import Changes
 from autotune.launch.port import RunResult
 from autotune.records.allocations import AllocationTrace, Traced
@@ -30,6 +31,7 @@ from autotune.tuning.budget import Interruption
 from autotune.verdict.gate.limit import decide_by_cards, decide_by_run
 from autotune.verdict.gate.rendering import render_junit, render_markdown
 from tests.fakes.landscape import ENVIRONMENT, measured
+from tests.fakes.study_record import study_record
 
 MIB, GIB = 1 << 20, 1 << 30
 SMALL = replace(ENVIRONMENT, device_memory_bytes=8 * GIB)
@@ -168,11 +170,28 @@ class TestRuns:
         assert (request.mode, request.memory_limit_bytes, request.arguments) == ("measure", 2 * GIB, ("-b", "4"))
         assert request.configurations[0].is_untouched
 
+    def test_a_bundles_setting_runs_below_the_limit(self, tmp_path: Path) -> None:
+        asked: list[Request] = []
+        bundle = bundle_in(tmp_path)
+        found = held(tmp_path, asked, measured(8.0, 16, GIB), bundle)
+        assert found is not None
+        assert found.sentences[0].startswith("Within the limit: the setting peaks at 1 GiB")
+        assert found.sentences[-1] == f"The setting is {bundle.configuration}."
+        (request,) = asked
+        assert request.configurations == (bundle.configuration,)
+        assert request.arguments == ("-b", str(bundle.configuration.batch_size))
+        assert request.batch_control == bundle.stack.batch_control
+
     def test_an_interrupted_run_has_no_answer(self, tmp_path: Path) -> None:
         assert held(tmp_path, [], None) is None
 
 
-def held(folder: Path, asked: list[Request], outcome: Outcome | None) -> LimitGate | None:
+def bundle_in(folder: Path) -> Bundle:
+    export_bundle(study_record(), folder / "bundle", report_html="<p>")
+    return read_bundle(folder / "bundle")
+
+
+def held(folder: Path, asked: list[Request], outcome: Outcome | None, bundle: Bundle | None = None) -> LimitGate | None:
     class Launcher:
         def run(self, request: Request, directory: Path, **_: Any) -> RunResult:
             asked.append(request)
@@ -180,7 +199,7 @@ def held(folder: Path, asked: list[Request], outcome: Outcome | None) -> LimitGa
 
     spec = StudySpec("/train.py", engine="eager", arguments=("-b", "{batch_size:4}"))
     launcher: Any = Launcher()
-    return pipeline.gate_limit(spec, 2 * GIB, launcher=launcher, interruption=Interruption(), runs=folder)
+    return pipeline.gate_limit(spec, 2 * GIB, bundle, launcher=launcher, interruption=Interruption(), runs=folder)
 
 
 Gate = Callable[..., tuple[int, str, str]]
@@ -213,7 +232,7 @@ class TestCommand:
         """Guards ``-- https://…``: the first of the arguments stands where a bundle's script does."""
         specs: list[StudySpec] = []
 
-        def found(spec: StudySpec, limit_bytes: int, **_: Any) -> LimitGate:
+        def found(spec: StudySpec, limit_bytes: int, *_: Any, **__: Any) -> LimitGate:
             specs.append(spec)
             return decide_by_run(measured(8.0, 16, GIB), ENVIRONMENT, limit_bytes)
 
@@ -248,27 +267,51 @@ class TestCommand:
         assert "there is no answer" in errors
 
     def test_cards_are_followed_at_the_own_batch_size_alone(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
-        asked: list[dict[str, Any]] = []
+        asked: list[Request] = []
 
-        def found(_: StudySpec, cards: Sequence[Any], **how: Any) -> tuple[Traced, tuple[CardFit, ...]]:
-            asked.append(how)
+        def found(cards: Sequence[Any], request_for: Any, *_: Any, **__: Any) -> tuple[Traced, tuple[CardFit, ...]]:
+            asked.extend(map(request_for, cards))
             traced = Traced(AllocationTrace("", (), ()), 4, BatchControl("none"), steps=2, process=0)
             return traced, tuple(replace(fit("a100-40gb", 3, fits=False), card=card) for card in cards)
 
-        monkeypatch.setattr(pipeline, "fit_cards", found)
+        monkeypatch.setattr(pipeline, "trace_setting", found)
         code, output, _ = gate("train.py", "--for", "a100-40g", "--limit", "2GiB")
         assert code == 3
         assert output.startswith("Over the limit: on a100-40gb, the script needs 3 GiB (2.82 GiB to 3.18 GiB) of 2 GiB")
         assert "None of it ran on a GPU" in output
-        assert asked[0]["own_alone"] is True
+        assert [(one.mode, one.configurations[0].is_untouched) for one in asked] == [("trace", True)]
         assert " of 39.4 GiB" in gate("train.py", "--for", "a100-40g")[1]
         assert " of 39.4 GiB" in gate("train.py", "--for", "a100-40g", "--limit", "80GiB")[1]
+
+    def test_a_bundle_may_stand_before_the_script(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        bundle = bundle_in(Path.cwd())
+        asked: list[Any] = []
+
+        def found(spec: StudySpec, _: Any, read: Bundle | None, **__: Any) -> LimitGate:
+            asked.append((spec.arguments, None if read is None else read.configuration))
+            return OVER
+
+        monkeypatch.setattr(pipeline, "gate_limit", found)
+        monkeypatch.setattr(pipeline, "gate_cards", found)
+        assert gate("bundle", "train.py", "--limit", "2GiB", "--", "--lr", "1")[0] == 3
+        assert gate("bundle", "train.py", "--for", "a100-40g")[0] == 3
+        assert asked == [(("--lr", "1"), bundle.configuration), ((), bundle.configuration)]
+
+    def test_a_setting_of_generated_code_is_not_followed(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        bundle_in(Path.cwd())
+        stack = Path("bundle/stack.json")
+        stack.write_text(json.dumps(json.loads(stack.read_text()) | {"engine": "inductor"}))
+        monkeypatch.setattr(pipeline, "gate_cards", never)
+        code, _, errors = gate("bundle", "train.py", "--for", "a100-40g")
+        assert code == 2
+        assert "what engine 'inductor' allocates cannot be followed without the GPU" in errors
+        assert "--limit SIZE" in errors
 
     def test_cards_that_were_interrupted_have_no_answer(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
         def stopped(*_: Any, **__: Any) -> Any:
             raise InterruptionError("stopped before the script was followed", hint="again")
 
-        monkeypatch.setattr(pipeline, "fit_cards", stopped)
+        monkeypatch.setattr(pipeline, "gate_cards", stopped)
         assert gate("train.py", "--for", "a100-40g")[0] == 130
 
     @pytest.mark.parametrize(
@@ -288,7 +331,7 @@ class TestCommand:
     def test_what_does_not_go_together_is_refused(
         self, options: Sequence[str], cause: str, step: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        for name in ("gate", "gate_limit", "fit_cards"):
+        for name in ("gate", "gate_limit", "gate_cards"):
             monkeypatch.setattr(pipeline, name, never)
         code, _, errors = gate("train.py", *options)
         assert code == 2

@@ -13,7 +13,7 @@ from torch import nn
 _HALVES = (torch.float16, torch.bfloat16)
 _LARGEST_HEAD, _LARGEST_CUDNN_HEAD = 256, 128
 # cuDNN goes first from the torch on whose CUDA wheels bring cuDNN 9.15.1, on cards of capability 9 and 10.
-_CUDNN_FIRST, _PREFERS_CUDNN = (2, 10), (9, 10)
+_HAS_CUDNN_FIRST, _PREFERS_CUDNN = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 10), (9, 10)
 
 
 def choose_attention(capability: tuple[int, int]) -> None:
@@ -50,6 +50,17 @@ def choose_attention(capability: tuple[int, int]) -> None:
     functional.scaled_dot_product_attention = scaled_dot_product_attention
 
 
+@torch.compiler.assume_constant_result
+def _allowed() -> dict[str, bool]:
+    """Return which kernels the script allows; Dynamo would break a graph at these questions."""
+    allowed = torch.backends.cuda
+    return {
+        "cudnn": allowed.cudnn_sdp_enabled() and not torch.are_deterministic_algorithms_enabled(),
+        "flash": allowed.flash_sdp_enabled(),
+        "efficient": allowed.mem_efficient_sdp_enabled(),
+    }
+
+
 def _kernel(
     capability: tuple[int, int],
     query: torch.Tensor,
@@ -59,32 +70,30 @@ def _kernel(
     dropout: float,
     is_causal: bool,
 ) -> str:
-    allowed = torch.backends.cuda
+    allowed = _allowed()
     head, is_same = query.shape[-1], query.shape[-1] == value.shape[-1]
     is_half = query.dtype in _HALVES and (capability[0] >= 8 or query.dtype == torch.float16)
     if query.dim() != 4 or not all(each.stride(-1) == 1 for each in (query, key, value)):
         return "math"
-    version = tuple(int(part) for part in torch.__version__.split(".")[:2])
     cudnn_takes = (
         is_half
         and capability[0] >= 8
-        and allowed.cudnn_sdp_enabled()
+        and allowed["cudnn"]
         and max(head, value.shape[-1]) <= _LARGEST_CUDNN_HEAD
         and head % 8 == value.shape[-1] % 8 == 0
         and float(dropout * 16).is_integer()
         and key.shape[-2] > 1
-        and not torch.are_deterministic_algorithms_enabled()
     )
-    if cudnn_takes and version >= _CUDNN_FIRST and capability[0] in _PREFERS_CUDNN:
+    if cudnn_takes and _HAS_CUDNN_FIRST and capability[0] in _PREFERS_CUDNN:
         return "cudnn"
     is_square = not is_causal or query.shape[-2] == key.shape[-2]
     flash_takes = is_half and capability[0] >= 8 and mask is None and is_same and head <= _LARGEST_HEAD and is_square
-    if flash_takes and allowed.flash_sdp_enabled():
+    if flash_takes and allowed["flash"]:
         return "flash"
     alignment = 16 // query.element_size() if capability[0] >= 8 or query.dtype in _HALVES else 1
     has_type = query.dtype == torch.float32 or is_half
     is_aligned = head == key.shape[-1] and head % alignment == value.shape[-1] % alignment == 0
-    if has_type and is_aligned and allowed.mem_efficient_sdp_enabled():
+    if has_type and is_aligned and allowed["efficient"]:
         return "efficient"
     return "math"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import threading
 from collections import defaultdict
@@ -271,8 +272,10 @@ def answer_for(card: Card, watch: Watch) -> None:
     }
     for module in (cuda, cuda.memory, cuda.random, cuda.streams):
         _set(module, answers)
+    # Dynamo knows functions by what they are, and refuses one that stands under two names.
+    others = {name: functools.partial(answers[name]) for name in (*_OF_ACCELERATOR, *_NO_BYTES)}
     for module in (torch.accelerator, torch.accelerator.memory):
-        _set(module, {name: answers[name] for name in (*_OF_ACCELERATOR, *_NO_BYTES)})
+        _set(module, others)
     package: Any = torch
     package.Generator, package.Stream, package.Event = _Generator, _Stream, _Nothing
     cuda.default_generators = (_Generator("cuda"),)

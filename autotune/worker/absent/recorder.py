@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
+from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -60,6 +61,11 @@ class AllocationRecorder(TorchDispatchMode):
     answered by 1 or True, but after a test for infinite values by False; and by the value itself if the script's data
     alone decide it.
     """
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let Dynamo compile while the recorder is active; what it computes while it traces is not recorded."""
+        return True
 
     def __init__(self) -> None:
         super().__init__()
@@ -157,6 +163,8 @@ class AllocationRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator: on fake tensors where one of them, or its result, is on CUDA."""
         keywords = {**(kwargs or {})}
+        if TracingContext.try_get() is not None:
+            return func(*args, **keywords)
         assert self._accumulation is not None, "it has been entered"
         if self._accumulation.is_in_place(func, args):
             func = torch.ops.aten.add_.Tensor

@@ -77,6 +77,9 @@ class TraceMode(Mode):
             self._recorder.begin("start")
             return
         process = self._process
+        problem = self._applied.problem() or self._applied.accumulation_problem(window.micro_batches)
+        if problem is not None:
+            process.give_up(problem)
         trace = replace(self._recorder.trace(), expands=expands(process.note))
         process.write(
             Traced(
