@@ -44,7 +44,9 @@ def gate_limit(context: typer.Context, positional: Sequence[str], reports: Mappi
     from .tables import make_console, print_changes
 
     _check(context)
-    has_bundle = len(positional) > 1 and (Path(positional[0]) / STACK_NAME).is_file()
+    has_bundle = (Path(positional[0]) / STACK_NAME).is_file()
+    if has_bundle and len(positional) == 1:
+        raise UsageError("a bundle is named, and no script", hint="autotune gate BUNDLE train.py --limit 24GiB")
     script, *arguments = positional[has_bundle:]
     read = read_bundle(Path(positional[0])) if has_bundle else None
     given: Any = {**context.params, "script": script, "arguments": tuple(arguments)}

@@ -164,7 +164,8 @@ class Block(nn.Module):
         super().__init__()
         self.up, self.down = nn.Linear(256, 1024), nn.Linear(1024, 256)
     def forward(self, x):
-        return x + self.down(nn.functional.gelu(self.up(x)))
+        y = self.down(nn.functional.gelu(self.up(x))).view(-1, 4, 8, 8)
+        return x + nn.functional.scaled_dot_product_attention(y, y, y).flatten(1)
 model = nn.Sequential(*(Block() for _ in range(8)), nn.Linear(256, 10)).cuda()
 optimizer = torch.optim.SGD(model.parameters())
 data = TensorDataset(torch.randn(65536, 256), torch.randint(0, 10, (65536,)))
@@ -192,8 +193,8 @@ def test_the_plans_of_a_bundle_are_followed_without_the_gpu(tmp_path: Path, make
         assert check.peak_bytes is not None
         return check.peak_bytes
 
-    # Each block but the one that is being recomputed keeps 2,048 numbers of a sample less.
-    assert peak_with() - peak_with(Plan("Block+", 1, -1)) == pytest.approx(7 * 2048 * 4 * 8192, rel=0.2)
+    # Each block but the one that is being recomputed keeps 2,048 numbers of a sample less, besides attention's.
+    assert peak_with() - peak_with(Plan("Block+", 1, -1)) > 7 * 2048 * 4 * 8192
 
 
 def test_a_plan_that_the_script_lacks_is_told_without_the_gpu(tmp_path: Path, make_bundle: MakeBundle) -> None:

@@ -338,6 +338,12 @@ class TestCommand:
         assert cause in errors
         assert step in errors
 
+    def test_a_bundle_alone_has_no_script(self, gate: Gate) -> None:
+        bundle_in(Path.cwd())
+        code, _, errors = gate("bundle", "--limit", "2GiB")
+        assert code == 2
+        assert "a bundle is named, and no script" in errors
+
     def test_a_limit_alone_has_no_script(self, gate: Gate) -> None:
         code, _, errors = gate("--limit", "2GiB")
         assert code == 2

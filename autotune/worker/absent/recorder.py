@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
-from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -64,7 +63,7 @@ class AllocationRecorder(TorchDispatchMode):
 
     @classmethod
     def ignore_compile_internals(cls) -> bool:
-        """Let Dynamo compile while the recorder is active; what it computes while it traces is not recorded."""
+        """Let Dynamo compile while the recorder is active: it traces in a mode of its own, which goes first."""
         return True
 
     def __init__(self) -> None:
@@ -163,8 +162,6 @@ class AllocationRecorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator: on fake tensors where one of them, or its result, is on CUDA."""
         keywords = {**(kwargs or {})}
-        if TracingContext.try_get() is not None:
-            return func(*args, **keywords)
         assert self._accumulation is not None, "it has been entered"
         if self._accumulation.is_in_place(func, args):
             func = torch.ops.aten.add_.Tensor
