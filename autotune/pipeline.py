@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from .errors import AutotuneError, ExportError, InterruptionError, NotPermittedError, UsageError
+from .errors import AutotuneError, DiscoveryError, ExportError, InterruptionError, NotPermittedError, UsageError
 from .export.atomic_file import check_free, write_whole
 from .export.bundle import Bundle, export_bundle
 from .export.exporters import Exporter
@@ -43,7 +43,7 @@ from .records.run import Request, Searched, Verifying
 from .records.stack import Stack
 from .records.study import Fit, StudyRecord, StudySpec
 from .report.build import build_report
-from .report.cards import cards_sentences
+from .report.cards import cautions
 from .report.page import render_html
 from .search.fit import fits_of
 from .search.space import build_space
@@ -72,7 +72,7 @@ from .tuning.watcher import Watcher
 from .verdict.feasible import is_feasible
 from .verdict.gate.comparison import Allowed
 from .verdict.gate.decision import not_comparable
-from .verdict.gate.limit import decide_by_cards, decide_by_run
+from .verdict.gate.limit import decide_by_cards, decide_by_run, decide_without_answer
 from .verdict.memory_limit import answer_limit_of, may_fit_below, memory_limit
 
 _HEARTBEAT_S = 10.0
@@ -487,7 +487,6 @@ def gate_cards(
     """Follow the first steps of a script, or of a bundle's setting, by the sizes of its tensors, for each card.
 
     Raises:
-        DiscoveryError: it does not come to its second optimizer step so.
         InterruptionError: it was cancelled before.
     """
 
@@ -496,9 +495,17 @@ def gate_cards(
         return request if bundle is None else with_setting(request, spec, bundle.stack, bundle.configuration)
 
     run = _following(spec, launcher, interruption, runs)
-    traced, fits = trace_setting(cards, request_for, run, at_once=most_at_once())
-    _, *notes = cards_sentences(traced, fits)
-    return decide_by_cards(fits, traced.batch_size, notes, setting=_setting_of(bundle))
+    try:
+        traced, fits = trace_setting(cards, request_for, run, at_once=most_at_once())
+    except DiscoveryError as error:
+        return decide_without_answer(error, cards)
+    return decide_by_cards(
+        fits,
+        batch_size=traced.batch_size,
+        steps=traced.steps,
+        cautions=cautions(traced, fits),
+        setting=_setting_of(bundle),
+    )
 
 
 def _setting_of(bundle: Bundle | None) -> str:

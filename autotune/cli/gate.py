@@ -21,6 +21,7 @@ from ..records.study import StudySpec
 from ..records.units import format_share, parse_bytes, parse_duration, parse_share
 from . import options
 from .command import make_app, print_json
+from .gate_limit import gate_limit, limits_of
 from .settings import names_file
 
 if TYPE_CHECKING:
@@ -39,14 +40,7 @@ def gate(
             metavar="[BUNDLE]", help="The folder that `autotune run` wrote. With --limit or --for it may be left out."
         ),
     ] = None,
-    script: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="SCRIPT",
-            help="The unmodified training script; or torchrun, accelerate or another Python program that starts it; or "
-            "an ONNX model.",
-        ),
-    ] = None,
+    script: options.LaterScriptArgument = None,
     arguments: options.ArgumentsArgument = None,
     limit_bytes: Annotated[
         int | None,
@@ -149,20 +143,20 @@ def gate(
     ] = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Compare a bundle with its earlier figures: is it slower, or does it need more memory?
+    """Compare a bundle with its earlier figures, or hold a script or a bundle against a memory limit.
 
     A regression is a figure that the repetitions show to be worse, and do not show to be within the allowance. With
-    --limit or --for, the bundle's setting or a script alone is held against a memory limit.
+    --limit the script runs for a few steps. With --for its memory is predicted, from the sizes of its tensors alone.
     """
     from ..machine.host import check_platform
 
     check_platform()
     reports = {"junit": junit, "markdown": markdown}
-    if bundle is not None and (limit_bytes is not None or cards is not None):
-        from .gate_limit import gate_limit
-
+    positional = [one for one in (bundle, script, *(arguments or ())) if one is not None]
+    limits = limits_of(context, positional)
+    if limits is not None:
         _check_files(reports.values())
-        gate_limit(context, [bundle, *filter(None, [script]), *(arguments or ())], reports)
+        gate_limit(context.params, positional, limits, reports)
         return
     if bundle is None or script is None:
         raise UsageError(

@@ -83,14 +83,13 @@ _METAVARS: dict[Callable[[str], Any], str] = {
     parse_share: "SHARE",
 }
 
-ScriptArgument = Annotated[
-    Path,
-    typer.Argument(
-        metavar="SCRIPT",
-        help="The unmodified training script; or torchrun, accelerate or another Python program that starts it; or an "
-        "ONNX model.",
-    ),
-]
+_SCRIPT = typer.Argument(
+    metavar="SCRIPT",
+    help="The unmodified training script; or torchrun, accelerate or another Python program that starts it; or an "
+    "ONNX model.",
+)
+ScriptArgument = Annotated[Path, _SCRIPT]
+LaterScriptArgument = Annotated[str | None, _SCRIPT]  # behind an argument that may be left out
 ModuleOption = Annotated[
     bool, typer.Option("-m", "--module", help="SCRIPT is the name of a module, as after `python -m`.")
 ]

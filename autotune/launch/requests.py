@@ -119,7 +119,7 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None, searches
         if size is None:
             raise UsageError(
                 "the script's arguments contain {batch_size}, but not the script's own size",
-                hint="write it as {batch_size:32}, or add --batch-size 32",
+                hint="write it as {batch_size:32}",
             )
     accumulation = own_accumulation(spec.arguments)
     configuration = Configuration(engine=plain_engine_of(spec.engine), batch_size=size)

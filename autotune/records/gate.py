@@ -125,18 +125,21 @@ class PastGate:
 
 LimitAnswer = Literal["pass", "over_limit", "failed"]
 
+LimitFound = Literal["within", "near", "over", "not_known"]
+"""A peak beside a limit: ``near`` is a predicted one that is below the limit, and may be above it by its error."""
+
 
 @dataclass(frozen=True)
 class LimitCheck:
     """What a script may take on a device, a card's name or its own, and what it was found to take, in bytes.
 
-    ``peak_bytes`` is None where the script ended before its peak. ``interval`` is the 90 % interval of a peak that was
-    predicted.
+    ``peak_bytes`` is None where it is not known, or the script ended before it. ``interval`` is how low and how high a
+    predicted peak may be.
     """
 
     device: str
     limit_bytes: int
-    holds: bool
+    found: LimitFound
     peak_bytes: int | None = None
     interval: tuple[int, int] | None = None
 
@@ -148,7 +151,7 @@ class LimitGate:
     answer: LimitAnswer
     sentences: tuple[str, ...]
     checks: tuple[LimitCheck, ...] = ()
-    batch_size: int | None = None  # the script's own, None where it is not known
+    batch_size: int | None = None  # of the steps that were seen, None where it is not known
 
     @property
     def reason(self) -> str:

@@ -18,30 +18,36 @@ _EXPANDABLE = f"{ALLOCATOR_VARIABLES[0]}={EXPANDABLE_SEGMENTS}:True"
 def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
     """Say which card the script fits, how that is known, and what may differ on the card."""
     error = max(one.error for one in fits)
+    reasons = [way.own_alone for one in fits for way in (one.plain, one.checkpointed) if way and way.own_alone]
     said = [
         _answer(traced, fits),
+        *cautions(traced, fits),
         (
             f"None of it ran on a GPU: the script's first {traced.steps} optimizer steps were followed by the sizes of "
-            f"its tensors. A size fits if the card has room for {error:.1%} more."
+            f"its tensors. A size fits if the card has room for {error:.0%} more."
         ),
+        *(f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)),
+        *(f"On {one.card.name}, {one.problem}." for one in fits if one.problem),
     ]
+    return tuple(map(sentence, said))
+
+
+def cautions(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
+    """Say what may differ on the cards, with the gravest first."""
+    said = []
     if traced.asked_integers:
         where = _some(traced.asked_integers)
-        said.insert(
-            1, f"Peaks are far too low if a size depends on the whole numbers asked for at {where}: each was 1."
-        )
+        said.append(f"Peaks are far too low if a size depends on the whole numbers asked for at {where}: each was 1.")
     if traced.asked:
         where = _some(traced.asked)
         said.append(f"The script asked for values, which were not computed, at {where}: it got 1, or True.")
-    reasons = [way.own_alone for one in fits for way in (one.plain, one.checkpointed) if way and way.own_alone]
-    said += [f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)]
     said += [f"On {one.card.name}, {_crowded(one)}" for one in fits if one.is_crowded]
     for one in fits:
         if one.plain and not one.plain.own.fits and one.expandable and one.expandable.fits:
-            said.append(f"With {_EXPANDABLE}, {one.card.name} should hold this batch size.")
-    said += [f"On {one.card.name}, {one.problem}." for one in fits if one.problem]
-    said += [f"note: {note}" for note in traced.notes]
-    return tuple(map(sentence, said))
+            size = "the script's own batch size" if one.plain.own.batch_size is None else ""
+            size = size or f"batch size {one.plain.own.batch_size}"
+            said.append(f"With {_EXPANDABLE}, {one.card.name} should hold {size}.")
+    return (*said, *(f"note: {note}" for note in traced.notes))
 
 
 def _crowded(fit: CardFit) -> str:

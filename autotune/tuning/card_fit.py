@@ -16,7 +16,7 @@ from ..predict.device_peak import process_bytes
 from ..records.allocations import AllocationTrace, Traced, between
 from ..records.cards import Card, CardFit, CardPeak, Way
 from ..records.facts import BatchControl
-from ..records.outcome import Measured
+from ..records.outcome import Measured, NoEffect
 from ..records.run import ALL_BLOCKS, Request
 from ..records.study import StudySpec
 from .checks import detail_of
@@ -80,11 +80,6 @@ def trace_setting(
     def fit(alike: Sequence[Card], runs: SideBySide[Traced]) -> tuple[Traced, dict[Card, CardFit]]:
         request = request_for(alike[0])
         traced = _on_gpu(runs.submit(lambda: _traced(run(request, f"trace-{alike[0].name}"), None)).result())
-        if request.batch_size not in (None, traced.batch_size):
-            raise DiscoveryError(
-                f"its batches had {traced.batch_size} samples where {request.batch_size} were asked for",
-                hint="`autotune discover SCRIPT` says how the batch size is set",
-            )
         return traced, {card: _fit_own(traced, card) for card in alike}
 
     return _by_generation(cards, fit, at_once, say_nothing)
@@ -188,9 +183,6 @@ def _through_two(own: Traced, twice: Future[Traced]) -> _Traces:
         between(own.trace, larger.trace, 1.0)
     except (DiscoveryError, FormatError) as error:
         return _Traces(own, None, str(error))
-    if larger.batch_size != 2 * own.batch_size:
-        why = f"its batches had {larger.batch_size} samples where {2 * own.batch_size} were asked for"
-        return _Traces(own, None, why)
     return _Traces(own, larger)
 
 
@@ -236,8 +228,9 @@ def _traced(result: RunResult, batch_size: int | None) -> Traced:
     assert failed is not None, "an interrupted run raises"
     assert not isinstance(failed, Measured), "nothing is measured"
     where = "" if batch_size is None else f" at batch {batch_size}"
+    cause = f"the script cannot be followed without the GPU{where}: {failed.cause}"
     raise DiscoveryError(
-        f"the script cannot be followed without the GPU{where}: {failed.cause}",
+        failed.cause if isinstance(failed, NoEffect) else cause,
         hint=f"{failed.advice} Its whole output is in {result.directory}",
         detail=detail_of(failed),
     )

@@ -10,6 +10,7 @@ import pytest
 from autotune.cli.gate_answer import EXITS
 from autotune.records.codec import from_json
 from autotune.records.configuration import Configuration
+from autotune.records.facts import BatchControl
 from autotune.records.fingerprint import script_sha256
 from autotune.records.gate import Gate, LimitGate, PastGate
 from autotune.records.plan import Plan
@@ -129,7 +130,7 @@ def test_a_script_alone_is_held_against_a_limit(tmp_path: Path) -> None:
     within = run_inside("gate", SCRIPT, "--limit", "16GiB", *options, folder=tmp_path)
     found: LimitGate = from_json(LimitGate, json.loads(within.output))
     (check,) = found.checks
-    assert (within.status, found.answer, check.holds) == (0, "pass", True)
+    assert (within.status, found.answer, check.found) == (0, "pass", "within")
     assert check.peak_bytes is not None
     assert 100 << 20 < check.peak_bytes < 8 << 30
     assert "<failure" not in (tmp_path / "junit.xml").read_text()
@@ -148,7 +149,7 @@ def test_a_script_for_a_gpu_is_held_against_cards_without_one(tmp_path: Path) ->
     assert (found.status, gate.answer, gate.batch_size) == (0, "pass", 256)
     assert [check.device for check in gate.checks] == ["t4-16gb", "a100-40gb"]
     assert gate.checks[1].limit_bytes == 16 << 30
-    assert gate.sentences[0] == "Within the limit on all 2 cards."
+    assert gate.sentences[0] == "Within the limit on t4-16gb and a100-40gb."
 
     over = run_inside("gate", script, "--for", "a100-40g", "--limit", "1GiB", folder=tmp_path)
     assert over.status == 3, over.errors
@@ -200,10 +201,20 @@ def test_the_plans_of_a_bundle_are_followed_without_the_gpu(tmp_path: Path, make
 def test_a_plan_that_the_script_lacks_is_told_without_the_gpu(tmp_path: Path, make_bundle: MakeBundle) -> None:
     script = SCRIPTS / "cuda_outright.py"
     bundle = make_bundle(script, Configuration("aot", (Plan("nosuch+", 1, -1),), batch_size=256))
+    found = run_inside("gate", bundle, script, "--for", "h100-80g", "--junit", "junit.xml", folder=tmp_path)
+    assert found.status == 1
+    assert "the script has no cluster nosuch+:1; it has " in found.output.decode()
+    assert "`autotune discover SCRIPT` lists the plans of a script." in found.output.decode()
+    assert "<error" in (tmp_path / "junit.xml").read_text()
+
+
+def test_a_batch_size_that_does_not_arrive_is_told_without_the_gpu(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "cuda_outright.py"
+    control = BatchControl("loaders", (7,))
+    bundle = make_bundle(script, Configuration("aot", batch_size=512), control=control)
     found = run_inside("gate", bundle, script, "--for", "h100-80g", folder=tmp_path)
     assert found.status == 1
-    assert "the script has no cluster nosuch+:1; it has " in found.errors
-    assert "`autotune discover SCRIPT` lists the plans of a script." in found.errors
+    assert found.output.decode().startswith("No answer: batch size 512 was asked for, but the batches of the training ")
 
 
 def test_a_bundle_without_figures_names_the_ways_out(tmp_path: Path, make_bundle: MakeBundle) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from autotune import pipeline
 from autotune.cli import main
-from autotune.errors import InterruptionError
+from autotune.errors import DiscoveryError, InterruptionError
 from autotune.export.bundle import Bundle, export_bundle, read_bundle
 from autotune.files.changes import Changes
 from autotune.launch.port import RunResult
@@ -28,7 +28,7 @@ from autotune.records.outcome import HostOutOfMemory, Measured, Outcome, OutOfMe
 from autotune.records.run import Request
 from autotune.records.study import StudySpec
 from autotune.tuning.budget import Interruption
-from autotune.verdict.gate.limit import decide_by_cards, decide_by_run
+from autotune.verdict.gate.limit import decide_by_cards, decide_by_run, decide_without_answer
 from autotune.verdict.gate.rendering import render_junit, render_markdown
 from tests.fakes.landscape import ENVIRONMENT, measured
 from tests.fakes.study_record import study_record
@@ -47,22 +47,22 @@ class TestByARun:
         found = decide_by_run(measured(8.0, 16, 2 * GIB), ENVIRONMENT, 2 * GIB)
         assert (found.answer, found.batch_size) == ("pass", 16)
         assert found.sentences == (
-            "Within the limit: the script peaks at 2 GiB, and may take 2 GiB.",
+            "Within the limit: the script peaks at 2 GiB; the limit is 2 GiB.",
             "Measured on Formula 1 in 7 optimizer steps at batch 16.",
         )
-        assert found.checks == (LimitCheck("Formula 1", 2 * GIB, True, 2 * GIB),)
+        assert found.checks == (LimitCheck("Formula 1", 2 * GIB, "within", 2 * GIB),)
 
     def test_a_peak_above_it_is_over(self) -> None:
         found = decide_by_run(measured(8.0, 16, 2 * GIB + 1), ENVIRONMENT, 2 * GIB)
         assert found.answer == "over_limit"
         assert found.sentences[0].startswith("Over the limit: the script peaks at 2 GiB")
-        assert not found.checks[0].holds
+        assert found.checks[0].found == "over"
 
     def test_memory_that_ran_out_below_the_limit_is_over(self) -> None:
         found = decide_by_run(OutOfMemory("it asked for 3 GiB", limit_bytes=2 * GIB), ENVIRONMENT, 2 * GIB)
         assert found.answer == "over_limit"
         assert found.sentences == ("Over the limit: the script needs more than 2 GiB.", "It asked for 3 GiB.")
-        assert found.checks == (LimitCheck("Formula 1", 2 * GIB, False),)
+        assert found.checks == (LimitCheck("Formula 1", 2 * GIB, "over"),)
 
     def test_a_device_with_less_than_the_limit_that_runs_out_tells_nothing(self) -> None:
         """Guards a limit of 24 GiB held on a card of 8 GiB: more than 8 GiB are needed, and maybe not 24."""
@@ -94,48 +94,72 @@ class TestByARun:
         assert found.sentences[2] == "torch freed what it had cached 2 times to stay below the limit."
 
 
+def decided(*fits: CardFit, cautions: Sequence[str] = (), setting: str = "") -> LimitGate:
+    return decide_by_cards(fits, batch_size=4, steps=2, cautions=cautions, setting=setting)
+
+
+MISSING = CardFit(CARDS["t4-16gb"], None, problem="it asks for bfloat16", error=0.06)
+
+
 class TestByCards:
     def test_one_card_is_answered_in_one_sentence(self) -> None:
-        found = decide_by_cards([fit("a100-40gb", 15, fits=True)], 4, ["How it is known."])
+        found = decided(fit("a100-40gb", 15, fits=True), cautions=["it may differ."])
         assert (found.answer, found.batch_size) == ("pass", 4)
         assert found.sentences == (
-            "Within the limit: on a100-40gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB) of 39.4 GiB.",
-            "How it is known.",
+            "Within the limit: on a100-40gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB); the limit is 39.4 GiB.",
+            "It may differ.",
+            (
+                "None of it ran on a GPU: the first 2 optimizer steps were followed by the sizes of their tensors. "
+                "A peak is within the limit if one that is 6% higher is, too."
+            ),
         )
 
     def test_each_of_several_cards_has_a_sentence(self) -> None:
-        found = decide_by_cards([fit("t4-16gb", 15, fits=False), fit("a100-40gb", 15, fits=True)], 4, ())
+        found = decided(fit("t4-16gb", 15, fits=False), fit("a100-40gb", 15, fits=True))
         assert found.answer == "over_limit"
-        assert found.sentences == (
+        assert found.sentences[:3] == (
             "Over the limit on t4-16gb, within the limit on a100-40gb.",
-            "On t4-16gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB) of 14.6 GiB.",
-            "On a100-40gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB) of 39.4 GiB.",
+            "On t4-16gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB); the limit is 14.6 GiB.",
+            "On a100-40gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB); the limit is 39.4 GiB.",
         )
-        assert [check.holds for check in found.checks] == [False, True]
+        assert [check.found for check in found.checks] == ["over", "within"]
 
-    def test_cards_that_answer_alike_are_not_listed(self) -> None:
-        cards = [fit(name, 15, fits=True) for name in ("a100-40gb", "h100-80gb")]
-        assert decide_by_cards(cards, 4, ()).sentences[0] == "Within the limit on all 2 cards."
-        cards = [fit(name, 90, fits=False) for name in ("a100-40gb", "h100-80gb")]
-        assert decide_by_cards(cards, 4, ()).sentences[0] == "Over the limit on a100-40gb and h100-80gb."
+    def test_a_setting_is_named(self) -> None:
+        found = decided(fit("a100-40gb", 15, fits=True), setting="batch 8, gelu+:1:-1")
+        assert found.sentences[0].startswith("Within the limit: on a100-40gb, the setting needs 15 GiB")
+        assert found.sentences[1] == "The setting is batch 8, gelu+:1:-1."
 
-    def test_a_peak_that_is_too_near_the_limit_is_over_and_says_so(self) -> None:
-        found = decide_by_cards([fit("t4-16gb", 14.5, fits=False)], 4, ())
-        assert found.answer == "over_limit"
-        assert found.sentences[0].endswith(" of 14.6 GiB, which is too near to be sure.")
+    def test_a_peak_that_is_too_near_the_limit_does_not_pass_and_says_so(self) -> None:
+        found = decided(fit("t4-16gb", 14.5, fits=False))
+        assert (found.answer, found.checks[0].found) == ("over_limit", "near")
+        assert found.sentences[0].startswith("Too near the limit to tell: on t4-16gb, the script needs 14.5 GiB")
 
     def test_a_peak_that_fits_is_at_most_the_card(self) -> None:
-        (check,) = decide_by_cards([fit("t4-16gb", 14.5, fits=True)], 4, ()).checks
+        (check,) = decided(fit("t4-16gb", 14.5, fits=True)).checks
         assert check.interval == (int(14.5 * GIB * 0.94), CARDS["t4-16gb"].memory_bytes)
 
     def test_a_card_that_the_script_does_not_run_on_has_no_answer(self) -> None:
-        missing = CardFit(CARDS["t4-16gb"], None, problem="it asks for bfloat16")
-        found = decide_by_cards([missing, fit("a100-40gb", 15, fits=True)], 4, ())
+        found = decided(MISSING)
         assert found.answer == "failed"
-        assert found.sentences[0] == "No answer for t4-16gb: it asks for bfloat16."
+        assert found.sentences[0] == "No answer: on t4-16gb, it asks for bfloat16."
+        assert found.checks == (LimitCheck("t4-16gb", CARDS["t4-16gb"].memory_bytes, "not_known"),)
+
+    def test_a_card_without_an_answer_hides_no_other(self) -> None:
+        beside = decided(MISSING, fit("a100-40gb", 15, fits=True))
+        assert beside.answer == "failed"
+        assert beside.sentences[0] == "Within the limit on a100-40gb, not known on t4-16gb."
+        assert beside.sentences[1] == "On t4-16gb, it asks for bfloat16."
+        assert decided(MISSING, fit("a100-40gb", 50, fits=False)).answer == "over_limit"
+
+    def test_without_any_answer_the_cause_and_the_next_step_are_told(self) -> None:
+        error = DiscoveryError("the script cannot be followed", hint="mend it")
+        found = decide_without_answer(error, [CARDS["t4-16gb"]])
+        assert found.answer == "failed"
+        assert found.sentences == ("No answer: the script cannot be followed.", "Mend it.")
+        assert [check.found for check in found.checks] == ["not_known"]
 
 
-OVER = decide_by_cards([fit("t4-16gb", 15, fits=False), fit("a100-40gb", 15, fits=True)], 4, ())
+OVER = decided(fit("t4-16gb", 15, fits=False), fit("a100-40gb", 15, fits=True))
 FAILED = decide_by_run(ScriptError("<no>"), None, GIB)
 
 
@@ -149,6 +173,8 @@ class TestFiles:
     def test_junit_has_an_error_where_nothing_was_told(self) -> None:
         suite = ET.fromstring(render_junit(FAILED, "train.py"))[0]
         assert [case.find("error") is not None for case in suite] == [True]
+        beside = ET.fromstring(render_junit(decided(MISSING, fit("a100-40gb", 15, fits=True)), "train.py"))[0]
+        assert [case.find("error") is not None for case in beside] == [True, False]
 
     def test_markdown_has_a_row_for_each_device(self) -> None:
         text = render_markdown(OVER, "train.py")
@@ -158,6 +184,7 @@ class TestFiles:
         assert "|---" not in render_markdown(FAILED, "train.py")
         unseen = decide_by_run(OutOfMemory("full"), ENVIRONMENT, GIB)
         assert "| Formula 1 |  | 1 GiB | over |" in render_markdown(unseen, "train.py")
+        assert "| t4-16gb |  | 14.6 GiB | not known |" in render_markdown(decided(MISSING), "train.py")
 
 
 class TestRuns:
@@ -240,7 +267,7 @@ class TestCommand:
         code, output, errors = gate("train.py", "--limit", "2GiB", "--", "https://x//y", "--lr", "1")
         assert (code, output.splitlines()[0]) == (
             0,
-            "Within the limit: the script peaks at 1 GiB, and may take 2 GiB.",
+            "Within the limit: the script peaks at 1 GiB; the limit is 2 GiB.",
         )
         assert specs[0].arguments == ("https://x//y", "--lr", "1")
         assert Path(specs[0].script).name == "train.py"
@@ -277,11 +304,13 @@ class TestCommand:
         monkeypatch.setattr(pipeline, "trace_setting", found)
         code, output, _ = gate("train.py", "--for", "a100-40g", "--limit", "2GiB")
         assert code == 3
-        assert output.startswith("Over the limit: on a100-40gb, the script needs 3 GiB (2.82 GiB to 3.18 GiB) of 2 GiB")
+        assert output.startswith(
+            "Over the limit: on a100-40gb, the script needs 3 GiB (2.82 GiB to 3.18 GiB); the limit is 2 GiB."
+        )
         assert "None of it ran on a GPU" in output
         assert [(one.mode, one.configurations[0].is_untouched) for one in asked] == [("trace", True)]
-        assert " of 39.4 GiB" in gate("train.py", "--for", "a100-40g")[1]
-        assert " of 39.4 GiB" in gate("train.py", "--for", "a100-40g", "--limit", "80GiB")[1]
+        assert "the limit is 39.4 GiB" in gate("train.py", "--for", "a100-40g")[1]
+        assert "the limit is 39.4 GiB" in gate("train.py", "--for", "a100-40g", "--limit", "80GiB")[1]
 
     def test_a_bundle_may_stand_before_the_script(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
         bundle = bundle_in(Path.cwd())
@@ -325,6 +354,11 @@ class TestCommand:
             (["--limit", "2GiB", "--junit", "gone/j.xml"], "there is no folder for 'gone/j.xml'", "mkdir -p gone"),
             (["--limit", "much"], "--limit: not a size in bytes: 'much'", "as in 24GiB"),
             (["--for", "a100"], "there is no card 'a100'", ""),
+            (
+                ["--limit", "2GiB", "--repetitions", "5"],
+                "--limit does not go together with --repetitions",
+                "leave --rep",
+            ),
             ([], "a gate takes a bundle and a script, and one of them is missing", "autotune gate BUNDLE train.py"),
         ],
     )
@@ -338,16 +372,42 @@ class TestCommand:
         assert cause in errors
         assert step in errors
 
-    def test_a_bundle_alone_has_no_script(self, gate: Gate) -> None:
+    @pytest.mark.parametrize(
+        ("arguments", "cause", "step"),
+        [
+            (["bundle"], "'bundle' is a bundle, and the script is missing", "autotune gate BUNDLE train.py --limit"),
+            ([], "the script is missing", "autotune gate train.py --limit"),
+            (["typo", "train.py"], "there is no bundle in 'typo'", "a folder that `autotune run` has written"),
+            (["nosuch.py"], "there is no script 'nosuch.py'", ""),
+        ],
+    )
+    def test_what_is_missing_is_named(self, arguments: Sequence[str], cause: str, step: str, gate: Gate) -> None:
         bundle_in(Path.cwd())
-        code, _, errors = gate("bundle", "--limit", "2GiB")
+        code, _, errors = gate(*arguments, "--limit", "2GiB")
         assert code == 2
-        assert "a bundle is named, and no script" in errors
+        assert cause in errors
+        assert step in errors
 
-    def test_a_limit_alone_has_no_script(self, gate: Gate) -> None:
-        code, _, errors = gate("--limit", "2GiB")
-        assert code == 2
-        assert "one of them is missing" in errors
+    def test_an_empty_argument_of_the_script_stays(self, gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+        specs: list[StudySpec] = []
+        monkeypatch.setattr(pipeline, "gate_limit", lambda spec, *_, **__: specs.append(spec) or OVER)
+        gate("train.py", "--limit", "2GiB", "--", "", "--x")
+        assert specs[0].arguments == ("", "--x")
+
+    def test_limits_of_a_projects_settings_are_for_scripts_without_a_bundle(
+        self, gate: Gate, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Guards a gate that compares a bundle in CI: a key for `fit --for` must not make it another gate."""
+        bundle_in(Path.cwd())
+        Path("pyproject.toml").write_text('[tool.autotune]\nfor = "a100-40g"\ndevices = "0,1"\n')
+        asked: list[str] = []
+        monkeypatch.setattr(pipeline, "gate", lambda *_, **__: asked.append("compared"))
+        monkeypatch.setattr(pipeline, "gate_cards", lambda *_, **__: asked.append("for cards") or OVER)
+        monkeypatch.setattr(pipeline, "gate_limit", lambda *_, **__: asked.append("below a limit") or OVER)
+        gate("bundle", "train.py", "--devices", "0")
+        gate("train.py")
+        gate("train.py", "--limit", "2GiB", "--devices", "0")
+        assert asked == ["compared", "for cards", "below a limit"]
 
     def test_settings_of_a_project_for_bundles_do_not_stand_in_the_way(
         self, gate: Gate, monkeypatch: pytest.MonkeyPatch

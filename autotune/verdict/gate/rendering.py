@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from ...records.gate import Gate, Gauge, LimitGate
+from ...records.gate import Gate, Gauge, LimitFound, LimitGate
 from ...records.printable import markdown, printable
 from ...records.units import format_bytes
 from .decision import figure, left_open
 
+_ELEMENTS: dict[LimitFound, str] = {"within": "", "near": "failure", "over": "failure", "not_known": "error"}
 _FAILS = {"regression": "failure", "failed": "error", "not_comparable": "skipped"}
 
 
@@ -43,9 +44,9 @@ def _compared(gate: Gate) -> list[tuple[str, str]]:
 
 
 def _checked(gate: LimitGate) -> list[tuple[str, str]]:
-    if gate.answer == "failed":
+    if not gate.checks:
         return [("measured", "error")]
-    return [(f"memory on {check.device}", "" if check.holds else "failure") for check in gate.checks]
+    return [(f"memory on {check.device}", _ELEMENTS[check.found]) for check in gate.checks]
 
 
 def _element_of(gate: Gate, found: str) -> str:
@@ -89,7 +90,7 @@ def _table_of_limits(gate: LimitGate) -> list[str]:
         return []
     rows = [
         f"| {markdown(check.device)} | {'' if check.peak_bytes is None else format_bytes(check.peak_bytes)} "
-        f"| {format_bytes(check.limit_bytes)} | {'within' if check.holds else 'over'} |"
+        f"| {format_bytes(check.limit_bytes)} | {check.found.replace('_', ' ')} |"
         for check in gate.checks
     ]
     return ["| | peak | limit | result |", "|---|---:|---:|---|", *rows, ""]

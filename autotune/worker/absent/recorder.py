@@ -61,11 +61,6 @@ class AllocationRecorder(TorchDispatchMode):
     alone decide it.
     """
 
-    @classmethod
-    def ignore_compile_internals(cls) -> bool:
-        """Let Dynamo compile while the recorder is active: it traces in a mode of its own, which goes first."""
-        return True
-
     def __init__(self) -> None:
         super().__init__()
         self.asked: Counter[str] = Counter()
@@ -277,6 +272,15 @@ class AllocationRecorder(TorchDispatchMode):
 
     def _add(self, kind: EventKind, number: int) -> None:
         self._events.append((kind, number))
+
+
+class GraphRecorder(AllocationRecorder):
+    """Records under an engine that compiles the model's graphs with Dynamo."""
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """Let Dynamo compile while the recorder is active: it traces in a mode of its own, which goes first."""
+        return True
 
 
 def _described(name: str, args: Any, keywords: Any) -> OperatorCall | None:

@@ -17,7 +17,8 @@ from ...records.run import ALL_BLOCKS
 from ..absent.allocator import expands
 from ..absent.cuda_in_cpp import CannotPretendError
 from ..absent.pretence import pretend
-from ..absent.recorder import AllocationRecorder
+from ..absent.recorder import AllocationRecorder, GraphRecorder
+from ..describing.arriving import ArrivingData
 from ..describing.description import batch_control_of
 from ..describing.root_inputs import RootCall
 from ..failure import ON_THE_GPU
@@ -32,7 +33,8 @@ class TraceMode(Mode):
     """Records what the script allocates on a card, from the import of torch to the end of the steps that it needs."""
 
     def __post_init__(self) -> None:
-        self._recorder = AllocationRecorder()
+        self._recorder = AllocationRecorder() if self._applied.engine is None else GraphRecorder()
+        self._arriving = ArrivingData()
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
     def installed(self) -> None:
@@ -53,7 +55,8 @@ class TraceMode(Mode):
         self._recorder.begin("forward")
 
     def inputs(self, call: RootCall) -> None:
-        """See a root's blocks as it is first called, and checkpoint as many as the request says."""
+        """Count what a call brings; checkpoint as many of a root's blocks as the request says, in its first call."""
+        self._arriving.see(call)
         if call.root not in self._blocks:
             seen = sum(map(len, self._blocks.values()))
             blocks = self._blocks[call.root] = checkpointed_blocks(call.root)
@@ -77,7 +80,9 @@ class TraceMode(Mode):
             self._recorder.begin("start")
             return
         process = self._process
-        problem = self._applied.problem() or self._applied.accumulation_problem(window.micro_batches)
+        problem = self._applied.problem() or self._applied.batch_problem(
+            window.batch_size, window.micro_batches, self._arriving.arrived()
+        )
         if problem is not None:
             process.give_up(problem)
         trace = replace(self._recorder.trace(), expands=expands(process.note))
