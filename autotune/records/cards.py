@@ -17,6 +17,11 @@ _GIB = 1 << 30
 _SIZED = (8, 0)
 
 
+CARD_ERROR = 0.06
+"""How far a peak may be off on another card, as a share: of 447 predictions that others' measurements can be held
+against, 92 % were within it (docs/design/absent-gpu.md)."""
+
+
 @dataclass(frozen=True)
 class Card:
     """A GPU. ``memory_bytes`` is all that processes can have; ``name`` is how users write it."""
@@ -64,6 +69,12 @@ CARDS = {
     )
 }
 """The known cards by name, the smaller of one generation first."""
+
+
+def smallest_card(peak_bytes: int, error: float) -> Card | None:
+    """Return the card with the least memory that holds a peak, if that may be too low by this share; None if none."""
+    holding = (card for card in CARDS.values() if peak_bytes <= card.holds_up_to(error))
+    return min(holding, key=lambda card: card.memory_bytes, default=None)
 
 
 def read_cards(text: str) -> tuple[Card, ...]:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..records.cards import CARD_ERROR, smallest_card
 from ..records.engines import Target
 from ..records.facts import OptimizerFacts, PrecisionFacts
 from ..records.figures import figure_cells
@@ -204,6 +205,7 @@ def fit_table(fits: Iterable[Fit], *, target: Target = "script") -> Table:
 def front_table(report: Report) -> Table:
     """Tabulate the Pareto front of samples/s and memory, as measured once, with baseline and winner in any case."""
     measured = (point for point in report.points if point.peak_bytes is not None)
+    on_gpu = report.environment is not None and report.environment.device_kind == "cuda"
     shown = [point for point in measured if point.on_front or point.is_baseline or point.is_winner]
     rows = tuple(
         (
@@ -219,11 +221,18 @@ def front_table(report: Report) -> Table:
                 )
                 if holds
             ),
+            *((_card_for(point),) if on_gpu else ()),
         )
         for point in sorted(shown, key=lambda point: (point.peak_bytes or 0, -(point.samples_per_s or 0.0)))
     )
-    columns = (*figure_cells(None), "Setting", "")
-    return Table(columns, rows, frozenset(range(len(columns) - 2)))
+    figures = (*figure_cells(None),)
+    columns = (*figures, "Setting", "", *(("Smallest card",) if on_gpu else ()))
+    return Table(columns, rows, frozenset(range(len(figures))))
+
+
+def _card_for(point: Point) -> str:
+    card = None if point.peak_bytes is None else smallest_card(point.peak_bytes, CARD_ERROR)
+    return "" if card is None else card.name
 
 
 def finalist_table(report: Report) -> Table:

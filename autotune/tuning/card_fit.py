@@ -14,7 +14,7 @@ from ..launch.port import RunResult
 from ..launch.requests import trace_request
 from ..predict.device_peak import process_bytes
 from ..records.allocations import AllocationTrace, Traced, between
-from ..records.cards import Card, CardFit, CardPeak, Way
+from ..records.cards import CARD_ERROR, Card, CardFit, CardPeak, Way
 from ..records.facts import BatchControl
 from ..records.outcome import Measured, NoEffect
 from ..records.run import ALL_BLOCKS, Request
@@ -24,8 +24,6 @@ from .side_by_side import SideBySide, say_nothing
 
 Run = Callable[[Request, str], RunResult]
 
-# Of 447 peaks of timm models that others have measured, 92 % were within this share: see docs/design/absent-gpu.md.
-ERROR = 0.06
 _LARGEST_SIZE = 1 << 20
 # Sizes that are guessed from a straight line, before the rest is halved again and again.
 _MOST_GUESSES = 8
@@ -101,7 +99,7 @@ def _by_generation(
             try:
                 return fit(alike, runs)
             except DiscoveryError as error:
-                return error, {card: CardFit(card, None, error=ERROR, problem=str(error)) for card in alike}
+                return error, {card: CardFit(card, None, error=CARD_ERROR, problem=str(error)) for card in alike}
 
         fitted = list(pool.map(fit_or_why_not, generations.values()))
     own = next((traced for traced, _ in fitted if isinstance(traced, Traced)), None)
@@ -255,7 +253,7 @@ def _fit_own(traced: Traced, card: Card) -> CardFit:
     """Tell what the script needs at the batch size of its trace."""
     trace, size = traced.trace, traced.batch_size
     expandable = None if trace.expands else _peak(replace(trace, expands=True), card, size, 0)
-    return CardFit(card, Way(_peak(trace, card, size, 0), None), expandable=expandable, error=ERROR)
+    return CardFit(card, Way(_peak(trace, card, size, 0), None), expandable=expandable, error=CARD_ERROR)
 
 
 def _fewest(fit: CardFit, follow: Callable[..., Future[Traced]]) -> CardPeak | None:
@@ -266,7 +264,7 @@ def _fewest(fit: CardFit, follow: Callable[..., Future[Traced]]) -> CardPeak | N
     """
     if fit.plain is None or fit.checkpointed is None or fit.plain.own.fits or not fit.checkpointed.own.fits:
         return None
-    limit_bytes = fit.card.holds_up_to(ERROR)
+    limit_bytes = fit.card.holds_up_to(CARD_ERROR)
     low, high, fitting = fit.plain.own, fit.checkpointed.own, 0
     for _ in range(_MOST_RUNS):
         if high.blocks - low.blocks == 1:
@@ -292,7 +290,7 @@ def _fewest(fit: CardFit, follow: Callable[..., Future[Traced]]) -> CardPeak | N
 def _peak(trace: AllocationTrace, card: Card, batch_size: int | None, blocks: int) -> CardPeak:
     roomy = process_bytes(trace, card)
     assert roomy is not None, "it has room for everything"
-    limit_bytes = card.holds_up_to(ERROR)
+    limit_bytes = card.holds_up_to(CARD_ERROR)
     on_card = roomy if roomy <= card.memory_bytes else process_bytes(trace, card, card.memory_bytes)
     if on_card is None:
         return CardPeak(batch_size, blocks, roomy, roomy, fits=False)
@@ -308,7 +306,7 @@ def _way(traces: _Traces, card: Card, blocks: int) -> Way:
     size = traces.own.batch_size
     if size is None or traces.own_alone:
         return Way(at(size), None, traces.own_alone)
-    return Way(at(size), _largest(size, at, card.holds_up_to(ERROR)))
+    return Way(at(size), _largest(size, at, card.holds_up_to(CARD_ERROR)))
 
 
 def _largest(start: int, at: Callable[[int], CardPeak], limit_bytes: int) -> CardPeak | None:

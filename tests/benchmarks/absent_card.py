@@ -44,8 +44,7 @@ from autotune.launch.requests import trace_request  # noqa: E402
 from autotune.predict.device_peak import DevicePeak, outside_bytes, peak_of, process_bytes  # noqa: E402
 from autotune.records import codec  # noqa: E402
 from autotune.records.allocations import AllocationTrace, between  # noqa: E402
-from autotune.records.cards import CARDS  # noqa: E402
-from autotune.tuning.card_fit import ERROR  # noqa: E402
+from autotune.records.cards import CARD_ERROR, CARDS  # noqa: E402
 from autotune.tuning.context import run_first  # noqa: E402
 from tests.benchmarks.absent_picture import draw  # noqa: E402
 
@@ -208,7 +207,7 @@ def predict(rows: Sequence[Row], traces: Traces, peak: Peak) -> list[Told]:
 
     def told(row: Row) -> Told:
         trace = between(*traces, (row.batch_size - low) / (high - low))
-        return Told(row, family, peak(trace), process_bytes(trace, CARD, CARD.holds_up_to(ERROR)) is not None)
+        return Told(row, family, peak(trace), process_bytes(trace, CARD, CARD.holds_up_to(CARD_ERROR)) is not None)
 
     return [told(row) for row in rows]
 
@@ -246,10 +245,10 @@ def figures(errors: Sequence[float]) -> str:
         return f"{100 * sizes[min(len(sizes) - 1, int(share * len(sizes)))]:.1f}%"
 
     low = sum(error < 0 for error in errors)
-    held = sum(size <= ERROR for size in sizes)
+    held = sum(size <= CARD_ERROR for size in sizes)
     return (
         f"{len(sizes):4} rows: median {100 * statistics.median(sizes):.1f}%, 90% within {within(0.9)}, 99% within "
-        f"{within(0.99)}; {100 * low / len(sizes):.0f}% too low; {100 * held / len(sizes):.0f}% within {ERROR:.0%}"
+        f"{within(0.99)}; {100 * low / len(sizes):.0f}% too low; {100 * held / len(sizes):.0f}% within {CARD_ERROR:.0%}"
     )
 
 
@@ -355,7 +354,7 @@ def near_limit(told: Sequence[Told]) -> None:
         outside = sum(one.predicted > memory for one in rows)
         print(
             f"{title:28}{len(rows):4} rows: {inside} told to fit, {outside} told to need more than there is, "
-            f"{len(rows) - inside - outside} within {ERROR:.0%} of it"
+            f"{len(rows) - inside - outside} within {CARD_ERROR:.0%} of it"
         )
     for one in died:
         if one.fits:

@@ -16,7 +16,7 @@ from autotune.launch.port import RunResult
 from autotune.launch.requests import trace_request
 from autotune.predict.device_peak import outside_bytes
 from autotune.records.allocations import AllocationTrace, Traced
-from autotune.records.cards import CARDS, Card, CardFit, read_cards
+from autotune.records.cards import CARDS, Card, CardFit, read_cards, smallest_card
 from autotune.records.facts import BatchControl
 from autotune.records.outcome import ScriptError
 from autotune.records.run import Request
@@ -53,6 +53,12 @@ class TestNames:
     def test_no_card_is_refused(self, text: str) -> None:
         with pytest.raises(UsageError, match="no card is named"):
             read_cards(text)
+
+    def test_the_smallest_card_has_room_for_the_error_too(self) -> None:
+        t4 = CARDS["t4-16gb"].memory_bytes
+        assert smallest_card(int(t4 / 1.07), 0.06) == CARDS["t4-16gb"]
+        assert smallest_card(int(t4 / 1.05), 0.06) == CARDS["rtx4080-16gb"]
+        assert smallest_card(1000 * GIB, 0.06) is None
 
     def test_a_card_has_less_than_the_memory_in_its_name(self) -> None:
         for name, card in CARDS.items():

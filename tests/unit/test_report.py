@@ -371,6 +371,17 @@ def test_what_nothing_confirmed_is_the_best_so_far_and_no_winner():
         assert not any(other in text for text in texts)
 
 
+def test_the_front_of_a_gpus_study_names_the_smallest_card_for_each_setting():
+    on_gpu = build_report(study_record())
+    table = front_table(on_gpu)
+    assert table.columns[-1] == "Smallest card"
+    cards = list(dict.fromkeys(row[-1] for row in table.rows))
+    assert cards == ["rtx3060-12gb", "rtx4080-16gb", "l4-24gb", "rtx4090-24gb"], "the least memory first"
+    on_cpu = dataclasses.replace(on_gpu, environment=dataclasses.replace(on_gpu.environment, device_kind="cpu"))
+    assert front_table(on_cpu).columns == table.columns[:-1]
+    assert front_table(on_cpu).rows == tuple(row[:-1] for row in table.rows)
+
+
 def test_an_answer_is_confirmed_by_repetitions_and_a_proof_or_is_the_script_itself():
     def is_confirmed(*, repeats=None, **changes):
         record = study_record()
