@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from autotune.worker.absent.attention import _kernel
+from autotune.worker.absent.attention import _allowed, _kernel
 
 TURING, AMPERE, HOPPER = (7, 5), (8, 0), (9, 0)
 
@@ -26,7 +26,7 @@ def kernel(
     key = torch.empty(2, 4, keys, heads[0], dtype=dtype, device="meta")
     value = torch.empty(2, 4, keys, heads[1], dtype=dtype, device="meta")
     mask = torch.empty(128, keys, dtype=torch.bool, device="meta") if has_mask else None
-    return _kernel(capability, query, key, value, mask, dropout, is_causal)
+    return _kernel(capability, _allowed(), query, key, value, mask, dropout, is_causal)
 
 
 @pytest.mark.parametrize(

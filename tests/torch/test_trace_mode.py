@@ -24,10 +24,11 @@ class Block(nn.Sequential):
 def test_the_first_blocks_of_all_models_are_checkpointed(wanted: int, checkpointed: str) -> None:
     process: Any = SimpleNamespace(request=SimpleNamespace(checkpointed_blocks=wanted))
     unused: Any = None
-    mode = TraceMode(process, unused, unused)
+    applied: Any = SimpleNamespace(engine=None)
+    mode = TraceMode(process, unused, applied)
     models = [nn.Sequential(*(Block() for _ in range(number))) for number in (3, 2)]
     for model in (*models, models[0]):
-        call: Any = SimpleNamespace(root=model)
+        call: Any = SimpleNamespace(root=model, batch_number=None)
         mode.inputs(call)
     found = ["".join(str(int("forward" in vars(block))) for block in model) for model in models]
     assert " ".join(found) == checkpointed

@@ -5,6 +5,7 @@ Without the device the dispatcher takes plain products, which keep the whole mat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ def choose_attention(capability: tuple[int, int]) -> None:
     """Have ``scaled_dot_product_attention`` take the kernel for tensors on CUDA that such a card takes."""
     functional: Any = nn.functional
     plain = functional.scaled_dot_product_attention
+    # Dynamo would break a graph at these questions.
+    allowed = torch.compiler.assume_constant_result(_allowed)
 
     def scaled_dot_product_attention(
         query: torch.Tensor,
@@ -42,7 +45,7 @@ def choose_attention(capability: tuple[int, int]) -> None:
             if attn_mask is not None and attn_mask.is_floating_point():
                 attn_mask = attn_mask.to(half)
         with torch.amp.autocast("cuda", enabled=False):
-            kernel = _kernel(capability, query, key, value, attn_mask, dropout_p, is_causal)
+            kernel = _kernel(capability, allowed(), query, key, value, attn_mask, dropout_p, is_causal)
             if kernel == "math":
                 return products()
             return _run(kernel, query, key, value, _as_bias(attn_mask, query, key), dropout_p, is_causal, scale)
@@ -50,9 +53,8 @@ def choose_attention(capability: tuple[int, int]) -> None:
     functional.scaled_dot_product_attention = scaled_dot_product_attention
 
 
-@torch.compiler.assume_constant_result
 def _allowed() -> dict[str, bool]:
-    """Return which kernels the script allows; Dynamo would break a graph at these questions."""
+    """Return which kernels the script allows."""
     allowed = torch.backends.cuda
     return {
         "cudnn": allowed.cudnn_sdp_enabled() and not torch.are_deterministic_algorithms_enabled(),
@@ -63,6 +65,7 @@ def _allowed() -> dict[str, bool]:
 
 def _kernel(
     capability: tuple[int, int],
+    allowed: Mapping[str, bool],
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
@@ -70,7 +73,6 @@ def _kernel(
     dropout: float,
     is_causal: bool,
 ) -> str:
-    allowed = _allowed()
     head, is_same = query.shape[-1], query.shape[-1] == value.shape[-1]
     is_half = query.dtype in _HALVES and (capability[0] >= 8 or query.dtype == torch.float16)
     if query.dim() != 4 or not all(each.stride(-1) == 1 for each in (query, key, value)):
