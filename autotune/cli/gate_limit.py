@@ -34,7 +34,7 @@ _OF_BUNDLES = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What a script is held against: bytes, cards that need not be here, or both."""
+    """Name the bytes or the cards that a script is held against; with both, cards have no more than the bytes."""
 
     memory_bytes: int | None
     cards: tuple[Card, ...] | None
