@@ -14,6 +14,7 @@ from ..errors import UsageError
 from ..export.stack import STACK_NAME
 from ..records.cards import Card
 from ..records.engines import COMPILING_ENGINES
+from ..records.gate import LimitGate
 from .gate_answer import EXITS, name_of, tell, write_reports
 
 # Options that compare a bundle, by their parameters.
@@ -111,11 +112,11 @@ def gate_limit(
     console.print("Running the first steps" if limits.cards is None else steps, style="dim")
     with interruption() as interrupted:
         where: dict[str, Any] = {"launcher": launcher, "interruption": interrupted, "runs": runs}
-        found = (
-            pipeline.gate_cards(spec, limits.limited_cards(), read, **where)
-            if limits.memory_bytes is None or limits.cards is not None
-            else pipeline.gate_limit(spec, limits.memory_bytes, read, **where)
-        )
+        if limits.cards is not None:
+            found: LimitGate | None = pipeline.gate_cards(spec, limits.limited_cards(), read, **where)
+        else:
+            assert limits.memory_bytes is not None, "or a bundle is compared"
+            found = pipeline.gate_limit(spec, limits.memory_bytes, read, **where)
     print_changes(console, launcher.changes)
     if found is None:
         console.say("Stopped before the run had ended: there is no answer.")

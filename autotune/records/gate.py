@@ -131,10 +131,10 @@ LimitFound = Literal["within", "near", "over", "not_known"]
 
 @dataclass(frozen=True)
 class LimitCheck:
-    """What a script may take on a device, a card's name or its own, and what it was found to take, in bytes.
+    """Hold what a script may take on a device and what it was found to take, in bytes.
 
-    ``peak_bytes`` is None where it is not known, or the script ended before it. ``interval`` is how low and how high a
-    predicted peak may be.
+    ``device`` is a card's name, or the device's own. ``peak_bytes`` is None where it is not known, or the script ended
+    before it. ``interval`` is how low and how high a predicted peak may be.
     """
 
     device: str

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.gate_answer import EXITS
+from autotune.records.arrivals import Arrivals, Arrived
 from autotune.records.codec import from_json
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
@@ -215,6 +216,21 @@ def test_a_batch_size_that_does_not_arrive_is_told_without_the_gpu(tmp_path: Pat
     found = run_inside("gate", bundle, script, "--for", "h100-80g", folder=tmp_path)
     assert found.status == 1
     assert found.output.decode().startswith("No answer: batch size 512 was asked for, but the batches of the training ")
+
+
+def test_a_batch_of_which_the_model_sees_no_more_is_told_without_the_gpu(
+    tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    script = tmp_path / "cut.py"
+    script.write_text(BLOCKS.replace("loss =", "x, y = x[:256], y[:256]; loss ="))
+    elements = 256 * 256
+    own = Arrivals(1024, (Arrived("Sequential 0", elements, usual=elements, shape=(256, 256)),))
+    bundle = make_bundle(
+        script, Configuration("aot", batch_size=8192), control=BatchControl("loaders", (0,), arrivals=own)
+    )
+    found = run_inside("gate", bundle, script, "--for", "h100-80g", folder=tmp_path)
+    assert found.status == 1
+    assert "a batch brings as much data to the model as at batch size 1024" in found.output.decode()
 
 
 def test_a_bundle_without_figures_names_the_ways_out(tmp_path: Path, make_bundle: MakeBundle) -> None:

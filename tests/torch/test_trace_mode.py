@@ -17,6 +17,15 @@ class Block(nn.Sequential):
         super().__init__(nn.Linear(4, 4), nn.GELU())
 
 
+@pytest.mark.parametrize("engine", [None, "aot"])
+def test_graphs_are_compiled_only_under_an_engine(engine: str | None) -> None:
+    """Guards scripts that call Dynamo themselves: what it would generate cannot run without the GPU."""
+    unused: Any = None
+    applied: Any = SimpleNamespace(engine=engine)
+    mode = TraceMode(unused, unused, applied)
+    assert mode._recorder.ignore_compile_internals() == (engine is not None)
+
+
 @pytest.mark.parametrize(
     ("wanted", "checkpointed"),
     [(0, "000 00"), (2, "110 00"), (4, "111 10"), (9, "111 11"), (ALL_BLOCKS, "111 11")],

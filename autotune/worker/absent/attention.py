@@ -13,8 +13,8 @@ from torch import nn
 
 _HALVES = (torch.float16, torch.bfloat16)
 _LARGEST_HEAD, _LARGEST_CUDNN_HEAD = 256, 128
-# cuDNN goes first from the torch on whose CUDA wheels bring cuDNN 9.15.1, on cards of capability 9 and 10.
-_HAS_CUDNN_FIRST, _PREFERS_CUDNN = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 10), (9, 10)
+# cuDNN goes first on cards of these capabilities, with cuDNN 9.15.1, which CUDA wheels of torch bring from 2.10 on.
+_PREFERS_CUDNN = (9, 10)
 
 
 def choose_attention(capability: tuple[int, int]) -> None:
@@ -86,7 +86,7 @@ def _kernel(
         and float(dropout * 16).is_integer()
         and key.shape[-2] > 1
     )
-    if cudnn_takes and _HAS_CUDNN_FIRST and capability[0] in _PREFERS_CUDNN:
+    if cudnn_takes and capability[0] in _PREFERS_CUDNN:
         return "cudnn"
     is_square = not is_causal or query.shape[-2] == key.shape[-2]
     flash_takes = is_half and capability[0] >= 8 and mask is None and is_same and head <= _LARGEST_HEAD and is_square
