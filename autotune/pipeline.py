@@ -29,11 +29,13 @@ from .launch.requests import (
     trial_request,
     with_setting,
 )
+from .predict.explaining import explain as explain_trace
 from .records.allocations import Traced
 from .records.audit import Audit
 from .records.cards import Card, CardFit
 from .records.configuration import Configuration
 from .records.engines import ENGINES
+from .records.explanation import Explanation
 from .records.facts import Facts
 from .records.gate import Gate, GateBaseline, LimitGate, Reference
 from .records.outcome import Measured, Outcome, TimedOut
@@ -49,7 +51,7 @@ from .search.fit import fits_of
 from .search.space import build_space
 from .store.study import Study
 from .tuning.budget import Budget, Interruption, RunCancel
-from .tuning.card_fit import trace_cards, trace_setting
+from .tuning.card_fit import trace_cards, trace_once, trace_setting
 from .tuning.checks import (
     check_batch_sizes,
     check_choices,
@@ -351,6 +353,17 @@ def fit_cards(
     """
     run = _following(spec, launcher, interruption, runs)
     return trace_cards(spec, cards, run, at_once=most_at_once(), progress=progress)
+
+
+def explain(spec: StudySpec, card: Card, *, launcher: Launcher, interruption: Interruption, runs: Path) -> Explanation:
+    """Follow the script's first steps by the sizes of its tensors; return what their peak holds on a card.
+
+    Raises:
+        DiscoveryError: the script does not come to its second optimizer step so.
+        InterruptionError: it was cancelled before.
+    """
+    request = replace(trace_request(spec, card), tells_places=True)
+    return explain_trace(trace_once(request, _following(spec, launcher, interruption, runs)), card)
 
 
 def _following(

@@ -27,6 +27,7 @@ COMMANDS = {
     "resume": "Continue a study from its database.",
     "discover": "List what a script can recompute, and what that saves.",
     "fit": "Predict which batch sizes fit, and with which plans.",
+    "explain": "Say where a script's GPU memory goes, by module and by line.",
     "audit": "Measure what a script's own checkpointing saves and costs.",
     "plans": "List the plans in an ONNX Runtime training log.",
     "studies": "List the studies of a database.",

@@ -32,8 +32,7 @@ def peak_of(trace: AllocationTrace, card: Card, limit_bytes: float = math.inf) -
     Raises:
         DeviceFullError: that does not suffice.
     """
-    allocator = ExpandableAllocator if trace.expands else CachingAllocator
-    run = _Run(trace, card, allocator(limit_bytes))
+    run = Replay(trace, card, limit_bytes)
     run.run()
     return DevicePeak(run.memory.peak_allocated, run.memory.peak_reserved)
 
@@ -53,12 +52,15 @@ def outside_bytes(trace: AllocationTrace) -> int:
     return _OUTSIDE_BYTES if has_cudnn else _OUTSIDE_WITHOUT_CUDNN_BYTES
 
 
-class _Run:
-    def __init__(self, trace: AllocationTrace, card: Card, memory: CachingAllocator) -> None:
-        self.memory = memory
+class Replay:
+    """Goes through a trace on a card with a simulated allocator; ``event`` is the one under way."""
+
+    def __init__(self, trace: AllocationTrace, card: Card, limit_bytes: float = math.inf) -> None:
+        allocator = ExpandableAllocator if trace.expands else CachingAllocator
+        self.memory = allocator(limit_bytes)
         self._trace, self._card = trace, card
-        self._alive: dict[int, Block | None] = {}
-        self._phase = self._stream = 0
+        self.alive: dict[int, Block | None] = {}
+        self.event = self._phase = self._stream = 0
         self._multiplied: set[tuple[bool, int]] = set()
         self._tried: set[str] = set()
 
@@ -66,19 +68,20 @@ class _Run:
         """Go through all events."""
         place = 0
         while place < len(self._trace.kinds):
+            self.event = place
             kind, number = self._trace.kinds[place], self._trace.numbers[place]
             place += 1
             if kind == "a":
                 self._allocate(number)
             elif kind == "f":
-                self.memory.free(self._alive.pop(number, None))
+                self.memory.free(self.alive.pop(number, None))
             elif kind == "p":
                 self._phase = number
             elif kind == "s":
                 self._stream = number
             elif kind == "e":
                 self.memory.empty_cache()
-            else:
+            elif kind == "o":
                 results = self._trace.operators[number].num_results
                 self._operator(number, self._trace.numbers[place : place + results])
                 place += results
@@ -111,7 +114,7 @@ class _Run:
             self._take(cublas_workspace_bytes(self._card))
 
     def _allocate(self, number: int) -> None:
-        self._alive[number] = self._take(self._trace.storage_bytes[number])
+        self.alive[number] = self._take(self._trace.storage_bytes[number])
 
     def _take(self, size: int) -> Block | None:
         return self.memory.allocate(size, self._stream)

@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Literal
 
 from ..errors import FormatError
 from .facts import BatchControl
+from .outcome import Phase
 
 Layout = Literal["contiguous", "channels_last", "strided"]
-EventKind = Literal["a", "f", "o", "p", "s", "e"]
+EventKind = Literal["a", "f", "o", "p", "s", "e", "w"]
+TensorRole = Literal["", "parameter", "buffer", "gradient", "optimizer state"]
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,34 @@ class OperatorCall:
 
 
 @dataclass(frozen=True)
+class Place:
+    """Where a script is as an operator runs; in a backward, what the forward was at for which the operator runs.
+
+    ``module`` is the innermost module by its path in the model, empty outside of modules. ``line`` is the innermost
+    line outside of torch, as ``file:number``, and ``script_line`` the innermost one of the script's own.
+    """
+
+    module: str
+    line: str
+    script_line: str
+    operator: str
+
+
+@dataclass(frozen=True)
+class FirstTensor:
+    """The tensor that a storage was allocated for; ``dtype`` is torch's name without ``torch.``.
+
+    ``role`` is what the model or its optimizer uses it for, empty where it is neither's; ``parameter`` is then the
+    parameter or buffer that it belongs to, by its path in the model.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    role: TensorRole = ""
+    parameter: str = ""
+
+
+@dataclass(frozen=True)
 class AllocationTrace:
     """Allocations and frees of device memory in the order in which the script makes them.
 
@@ -48,17 +78,20 @@ class AllocationTrace:
     - ``p``: a phase begins, an index into ``PHASES``.
     - ``s``: a stream is used from here on; 0 is the device's own.
     - ``e``: the script empties the cache.
+    - ``w``: the script is somewhere else from here on, an index into ``places``; only in a run that was asked for them.
 
-    ``expands``: the allocator's segments are expandable.
+    ``expands``: the allocator's segments are expandable. ``tensors`` has the tensor of each storage, where asked for.
     """
 
-    PHASES: ClassVar = ("start", "forward", "backward", "optimizer")
+    PHASES: ClassVar[tuple[Phase, ...]] = ("start", "forward", "backward", "optimizer")
 
     kinds: str
     numbers: tuple[int, ...]
     storage_bytes: tuple[int, ...]
     operators: tuple[OperatorCall, ...] = ()
     expands: bool = False
+    places: tuple[Place, ...] = ()
+    tensors: tuple[FirstTensor, ...] = ()
 
 
 @dataclass(frozen=True)

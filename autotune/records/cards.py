@@ -8,7 +8,7 @@ cards lack of their nominal memory. Capabilities are from NVIDIA's list of CUDA 
 from __future__ import annotations
 
 import difflib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..errors import UsageError
 from .units import format_bytes, parse_bytes
@@ -77,6 +77,12 @@ def smallest_card(peak_bytes: int, error: float) -> Card | None:
     return min(holding, key=lambda card: card.memory_bytes, default=None)
 
 
+def card_named(title: str, memory_bytes: int) -> Card:
+    """Return the known card with a GPU's name, or one of so much memory whose kernels are an A100's."""
+    found = next((card for card in CARDS.values() if card.title == title), None)
+    return found or replace(_of_size(memory_bytes), title=title)
+
+
 def read_cards(text: str) -> tuple[Card, ...]:
     """Read names of cards with commas between; a size such as ``48GiB`` stands for any card of that memory.
 
@@ -94,13 +100,17 @@ def _read_card(name: str) -> Card:
     if found is not None:
         return found
     if name[0].isdigit():
-        size = parse_bytes(name)
-        return Card(format_bytes(size).replace(" ", ""), "a GPU", size, _SIZED, CARDS["a100-40gb"].num_processors)
+        return _of_size(parse_bytes(name))
     alike = [card for card in CARDS if card.split("-")[0] == name] or difflib.get_close_matches(name, CARDS, cutoff=0.3)
     raise UsageError(
         f"there is no card {name!r} in autotune's list",
         hint=f"did you mean {' or '.join(alike or CARDS)}? A size such as 48GiB stands for any card of that memory.",
     )
+
+
+def _of_size(memory_bytes: int) -> Card:
+    name = format_bytes(memory_bytes).replace(" ", "")
+    return Card(name, "a GPU", memory_bytes, _SIZED, CARDS["a100-40gb"].num_processors)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ..records.allocations import Traced
 from ..records.allocator_settings import ALLOCATOR_VARIABLES, EXPANDABLE_SEGMENTS
@@ -34,13 +34,7 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
 
 def cautions(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
     """Say what may differ on the cards, with the gravest first."""
-    said = []
-    if traced.asked_integers:
-        where = _some(traced.asked_integers)
-        said.append(f"Peaks are far too low if a size depends on the whole numbers asked for at {where}: each was 1.")
-    if traced.asked:
-        where = _some(traced.asked)
-        said.append(f"The script asked for values, which were not computed, at {where}: it got 1, or True.")
+    said = list(asked_sentences(traced.asked, traced.asked_integers))
     said += [f"On {one.card.name}, {_crowded(one)}" for one in fits if one.is_crowded]
     for one in fits:
         if one.plain and not one.plain.own.fits and one.expandable and one.expandable.fits:
@@ -48,6 +42,15 @@ def cautions(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
             size = size or f"batch size {one.plain.own.batch_size}"
             said.append(f"With {_EXPANDABLE}, {one.card.name} should hold {size}.")
     return (*said, *(f"note: {note}" for note in traced.notes))
+
+
+def asked_sentences(asked: Sequence[str], asked_integers: Sequence[str]) -> Iterator[str]:
+    """Say which lines asked for values that were not computed, and what depends on them, with the gravest first."""
+    if asked_integers:
+        where = _some(asked_integers)
+        yield f"Peaks are far too low if a size depends on the whole numbers asked for at {where}: each was 1."
+    if asked:
+        yield f"The script asked for values, which were not computed, at {_some(asked)}: it got 1, or True."
 
 
 def _crowded(fit: CardFit) -> str:

@@ -83,6 +83,15 @@ def trace_setting(
     return _by_generation(cards, fit, at_once, say_nothing)
 
 
+def trace_once(request: Request, run: Run) -> Traced:
+    """Make one trace of a script.
+
+    Raises:
+        DiscoveryError: it does not come to its second optimizer step so, or has nothing on the GPU.
+    """
+    return _on_gpu(_traced(run(request, "trace"), None))
+
+
 def _by_generation(
     cards: Sequence[Card],
     fit: Callable[[Sequence[Card], SideBySide[Traced]], tuple[Traced, dict[Card, CardFit]]],

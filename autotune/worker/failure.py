@@ -26,7 +26,7 @@ _IDLE = re.compile(r"([\d.]+ [KMG]iB) is reserved by PyTorch but unallocated")
 EXIT_ADVICE = "Its last lines say why; the script's own arguments go after `--`."
 
 BY_ITSELF = "Run the script by itself first: autotune needs a script that trains."
-ON_THE_GPU = "Run `autotune fit` without --for on a machine with such a GPU."
+ON_THE_GPU = "On a machine with such a GPU, run `autotune fit` without --for, or `autotune discover`."
 # What torch makes of an exception in another process or thread: `torch._utils.ExceptionWrapper`.
 _QUOTED = re.compile(r"Caught (?P<name>\S+) (?P<place>in .*)\.\s+Original Traceback")
 _LOADER = os.path.join("torch", "utils", "data", "dataloader.py")  # noqa: PTH118

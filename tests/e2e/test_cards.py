@@ -76,7 +76,7 @@ def test_a_size_that_the_model_decides_is_refused_with_its_line(tmp_path: Path) 
 
     line = 1 + SCRIPT.read_text().splitlines().index("        x, y = x[sure], y[sure]")
     cause = rf"cannot be followed without the GPU: the size of what \w+ returns depends on .* at {SCRIPT}:{line}"
-    check_told(run, status=1, cause=cause, next_step="without --for on a machine with such a GPU")
+    check_told(run, status=1, cause=cause, next_step="On a machine with such a GPU, run `autotune fit` without --for")
 
 
 def torchrun(processes: int) -> tuple[str, ...]:

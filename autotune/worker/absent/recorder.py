@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import re
-import sys
-import sysconfig
 import threading
 import weakref
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
@@ -25,17 +21,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ...predict.kernels import KERNELS
-from ...records.allocations import AllocationTrace, EventKind, Layout, OperatorCall, TensorForm
+from ...records.allocations import (
+    AllocationTrace,
+    EventKind,
+    FirstTensor,
+    Layout,
+    OperatorCall,
+    TensorForm,
+    TensorRole,
+)
 from .accumulation import Accumulation
+from .frames import asking_line, way_here
 from .known_values import KnownValues, are_small
+from .places import Places
 
 Phase = Literal["start", "forward", "backward", "optimizer"]
 
-# The script may go elsewhere, and its lines are named as seen from where it began.
-_FOLDER = f"{Path.cwd()}/"
-_HERE = str(Path(__file__).parent.parent.parent)
-_LIBRARIES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
-_PACKAGES = re.compile(r"/(?:site|dist)-packages/")
 _IMAGE_DIMENSIONS = 4
 # No value is infinite or no number. What is computed from such an answer says no too.
 _SAYS_NO = frozenset({"isnan", "isinf"})
@@ -45,8 +46,6 @@ _PASSES_NO_ON = frozenset(
 _MOST_LINES = 20
 # As many from one place may be a loop over a data set. A loop that waits for a value asks without an end.
 _MOST_QUESTIONS = 300_000
-# torch has two between the script and the recorder.
-_FRAMES_OF_A_WAY = 6
 
 
 class CannotFollowError(RuntimeError):
@@ -61,7 +60,7 @@ class AllocationRecorder(TorchDispatchMode):
     alone decide it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places | None = None) -> None:
         super().__init__()
         self.asked: Counter[str] = Counter()
         self.asked_integers: Counter[str] = Counter()
@@ -75,6 +74,8 @@ class AllocationRecorder(TorchDispatchMode):
         self._storage_bytes: list[int] = []
         self._operators: list[OperatorCall] = []
         self._stream = 0  # of the last event
+        self._places, self._place = places, -1  # of the last event
+        self._tensors: list[FirstTensor] = []
         self._thread = threading.local()
         self._known: dict[int, int] = {}  # a storage's address to its number
         self._references: dict[int, Any] = {}
@@ -107,7 +108,20 @@ class AllocationRecorder(TorchDispatchMode):
             together = list(group)
             events += sorted(together) if kind == "f" else together
         kinds, numbers = zip(*events, strict=True) if events else ((), ())
-        return AllocationTrace("".join(kinds), numbers, tuple(self._storage_bytes), tuple(self._operators))
+        return AllocationTrace(
+            "".join(kinds),
+            numbers,
+            tuple(self._storage_bytes),
+            tuple(self._operators),
+            places=() if self._places is None else self._places.all(),
+            tensors=tuple(self._tensors),
+        )
+
+    def note_role(self, role: TensorRole, parameter: str, tensor: torch.Tensor | None) -> None:
+        """Note what the storage of a tensor is used for, if places are told."""
+        number = None if tensor is None else self._known.get(tensor.untyped_storage()._cdata)
+        if number is not None and self._tensors:
+            self._tensors[number] = replace(self._tensors[number], role=role, parameter=parameter)
 
     def hollow(self, tensor: torch.Tensor) -> torch.Tensor:
         """Make a fake tensor in the form of a real one, on the same device."""
@@ -138,12 +152,12 @@ class AllocationRecorder(TorchDispatchMode):
         known = self._values.of(tensor)
         if known is not None and known.numel() == 1:
             return known.item()
-        line = _asking_line()
+        line = asking_line()
         is_integer = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
         for asked in (self.asked, self.asked_integers) if is_integer else (self.asked,):
             if len(asked) < _MOST_LINES or line in asked:
                 asked[line] += 1
-        way = _way_here()
+        way = way_here()
         self._questions[way] += 1
         if self._questions[way] > _MOST_QUESTIONS:
             raise CannotFollowError(
@@ -169,9 +183,10 @@ class AllocationRecorder(TorchDispatchMode):
         is_fake = any(issubclass(each, FakeTensor) for each in types)
         if not is_fake and (device is None or torch.device(device).type != "cuda"):
             return func(*args, **keywords)
+        place = -1 if self._places is None else self._places.here(name)
         given = [leaf for leaf in tree_leaves((args, keywords)) if isinstance(leaf, torch.Tensor)]
         if any(one.layout != torch.strided for one in given):
-            raise CannotFollowError(f"only dense tensors are followed, and one is sparse, at {_asking_line()}")
+            raise CannotFollowError(f"only dense tensors are followed, and one is sparse, at {asking_line()}")
         if name == "_local_scalar_dense":
             return self.answer(args[0])
         if name == "equal":
@@ -194,7 +209,7 @@ class AllocationRecorder(TorchDispatchMode):
             result = self._of_known_size(func, args, keywords)
             if result is None:
                 raise CannotFollowError(
-                    f"the size of what {name} returns depends on the values of tensors, at {_asking_line()}"
+                    f"the size of what {name} returns depends on the values of tensors, at {asking_line()}"
                 ) from error
         else:
             if func._schema.is_mutable or are_small(result):
@@ -214,6 +229,9 @@ class AllocationRecorder(TorchDispatchMode):
             new = len(storages - self._known.keys())
             if leaves and (new or call is not None):
                 self._go_to_stream_of_thread()
+            if leaves and place != self._place:
+                self._place = place
+                self._add("w", place)
             if leaves and call is not None:
                 self._add("o", len(self._operators))
                 self._operators.append(replace(call, num_results=new))
@@ -260,6 +278,8 @@ class AllocationRecorder(TorchDispatchMode):
             return
         number = self._known[key] = len(self._storage_bytes)
         self._storage_bytes.append(storage.nbytes())
+        if self._places is not None:
+            self._tensors.append(FirstTensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
         self._add("a", number)
         # The Python object of a storage lives as long as the storage.
         self._references[number] = weakref.ref(storage, functools.partial(self._gone, key, number))
@@ -310,30 +330,3 @@ def _form(tensor: torch.Tensor) -> TensorForm:
     elif tensor.dim() == _IMAGE_DIMENSIONS and tensor.is_contiguous(memory_format=torch.channels_last):
         layout = "channels_last"
     return TensorForm(tuple(tensor.shape), tensor.element_size(), layout)
-
-
-def _way_here() -> tuple[tuple[str, int], ...]:
-    """Return files and lines of the innermost frames that are not autotune's."""
-    frame: Any = sys._getframe(1)
-    way: list[tuple[str, int]] = []
-    while frame is not None and len(way) < _FRAMES_OF_A_WAY:
-        if not frame.f_code.co_filename.startswith(_HERE):
-            way.append((frame.f_code.co_filename, frame.f_lineno))
-        frame = frame.f_back
-    return tuple(way)
-
-
-def _asking_line() -> str:
-    """Return the innermost line of the script's own; failing that, of a library other than torch."""
-    frame: Any = sys._getframe(1)
-    outside = ""
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith((_HERE, "<")):
-            line = f"{file.removeprefix(_FOLDER)}:{frame.f_lineno}"
-            if not file.startswith(_LIBRARIES) and not _PACKAGES.search(file):
-                return line
-            if "/torch/" not in file:
-                outside = outside or line
-        frame = frame.f_back
-    return outside or "a line that cannot be told"

@@ -7,7 +7,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from ...metering.trial_meter import Window
@@ -16,6 +18,7 @@ from ...records.outcome import Fallback
 from ...records.run import ALL_BLOCKS
 from ..absent.allocator import expands
 from ..absent.cuda_in_cpp import CannotPretendError
+from ..absent.places import Places
 from ..absent.pretence import pretend
 from ..absent.recorder import AllocationRecorder, GraphRecorder
 from ..describing.arriving import ArrivingData
@@ -33,7 +36,9 @@ class TraceMode(Mode):
     """Records what the script allocates on a card, from the import of torch to the end of the steps that it needs."""
 
     def __post_init__(self) -> None:
-        self._recorder = AllocationRecorder() if self._applied.engine is None else GraphRecorder()
+        self._places = Places() if self._process.request.tells_places else None
+        make_recorder = AllocationRecorder if self._applied.engine is None else GraphRecorder
+        self._recorder = make_recorder(self._places)
         self._arriving = ArrivingData()
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
@@ -45,6 +50,8 @@ class TraceMode(Mode):
             pretend(card, self._recorder, process.note)
         except CannotPretendError as error:
             process.give_up(Fallback(cause=str(error), advice=ON_THE_GPU))
+        if self._places is not None:
+            self._places.install()
 
     def ready(self) -> None:
         """Begin a forward: the training call is about to be made."""
@@ -72,9 +79,11 @@ class TraceMode(Mode):
     def backward_done(self) -> None:
         """Go on with the script's own part of the step."""
         self._recorder.begin("optimizer")
+        self._note_roles()
 
     def step(self, window: Window) -> None:
         """End with the last step that is needed."""
+        self._note_roles()
         several = len(self._script.steps.optimizers) > 1
         if self._process.steps < (_STEPS_OF_SEVERAL if several else _STEPS):
             self._recorder.begin("start")
@@ -102,6 +111,22 @@ class TraceMode(Mode):
         )
         process.has_result = True
         process.end()
+
+    def _note_roles(self) -> None:
+        """Note what belongs to the models and their optimizers."""
+        if self._places is None:
+            return
+        names: dict[torch.Tensor, str] = {}
+        for role, path, tensor in self._places.tensors():
+            name = names.setdefault(tensor, path)
+            self._recorder.note_role(role, name, tensor)
+            if role == "parameter":
+                self._recorder.note_role("gradient", name, tensor.grad)
+        for optimizer in self._script.steps.optimizers:
+            for parameter, state in optimizer.state.items():
+                for value in tree_leaves(state):
+                    if isinstance(value, torch.Tensor):
+                        self._recorder.note_role("optimizer state", names.get(parameter, ""), value)
 
 
 def checkpointed_blocks(root: nn.Module) -> list[nn.Module]:

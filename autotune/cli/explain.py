@@ -1,0 +1,98 @@
+"""`autotune explain`"""
+
+from __future__ import annotations
+
+import linecache
+from pathlib import Path
+
+import typer
+
+from ..errors import UsageError
+from ..records.cards import CARDS, Card, card_named
+from ..records.codec import to_json
+from ..records.engines import ENGINES
+from ..records.study import StudySpec
+from . import options
+from .command import make_app, print_json
+
+
+def explain(
+    context: typer.Context,
+    script: options.ScriptArgument,
+    arguments: options.ArgumentsArgument = None,
+    is_module: options.ModuleOption = False,
+    cards: options.CardsOption = None,
+    own_batch_size: options.OwnBatchSizeOption = None,
+    python: options.PythonOption = None,
+    start_timeout_s: options.StartTimeoutOption = None,
+    trial_timeout_s: options.TrialTimeoutOption = None,
+    scratch: options.ScratchOption = False,
+    leaves_files: options.LeaveFilesOption = False,
+    json: options.JsonOption = False,
+) -> None:
+    """Say where a script's GPU memory goes: the peak of a step, by module and by line.
+
+    Nothing is computed, and no GPU is needed: the script's first steps are followed by the sizes of its tensors alone.
+    """
+    from .. import pipeline
+    from ..report.explanation import (
+        closing_sentences,
+        draw_timeline,
+        explanation_sentences,
+        kind_table,
+        line_table,
+        module_table,
+        tensor_table,
+    )
+    from .live.run_count import RunCount
+    from .local_launcher import interruption, prepare_one_run
+    from .spec import spec_of
+    from .tables import make_console, print_changes, print_table
+
+    spec = spec_of(context.params, engine=StudySpec.engine)
+    if ENGINES[spec.engine].target != "script":
+        raise UsageError("explain is for scripts that train", hint="`autotune discover` lists a model's memory")
+    card, *others = cards or [_card_here()]
+    if others:
+        raise UsageError("explain is for one card at a time", hint=f"leave {others[0].name} out of --for")
+    launcher, runs = prepare_one_run("explain", spec)
+    make_console().print("Following the unmodified script's first steps by the sizes of its tensors", style="dim")
+    with interruption() as interrupted, RunCount(make_console(), interrupted):
+        explained = pipeline.explain(spec, card, launcher=launcher, interruption=interrupted, runs=runs)
+    print_changes(make_console(), launcher.changes)
+    if json:
+        print_json(to_json(explained))
+        return
+    folder = Path(spec.working_directory)
+
+    def code_of(line: str) -> str:
+        file, _, number = line.rpartition(":")
+        return linecache.getline(str(folder / file), int(number)).strip() if file else ""
+
+    console = make_console(stderr=False)
+    console.print()
+    for told in explanation_sentences(explained):
+        console.say(told)
+    console.print()
+    for drawn in draw_timeline(explained):
+        console.say(drawn)
+    tables = (kind_table(explained), module_table(explained), line_table(explained, code_of), tensor_table(explained))
+    for table in tables:
+        console.print()
+        print_table(console, table)
+    console.print()
+    for told in closing_sentences(explained):
+        console.say(told)
+
+
+def _card_here() -> Card:
+    """Return this machine's first GPU; an A100 where there is none."""
+    from ..machine.meters.nvidia import read_gpus
+
+    for device in read_gpus().devices:
+        if device.memory_bytes is not None:
+            return card_named(device.name, device.memory_bytes)
+    return CARDS["a100-80gb"]
+
+
+app = make_app(explain)

@@ -1,0 +1,148 @@
+"""From what a script allocates on a device to what it holds there at its peak."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from ..records.allocations import AllocationTrace, FirstTensor, Place, Traced
+from ..records.cards import Card
+from ..records.explanation import Explanation, HeldTensor, Kind, Moment
+from ..records.outcome import Phase
+from .caching_allocator import Block
+from .device_peak import Replay, outside_bytes
+
+_MOST_MOMENTS = 400
+_NOWHERE = Place("", "", "", "")
+_KIND_OF_ROLE: dict[str, Kind] = {
+    "parameter": "parameters",
+    "buffer": "buffers",
+    "gradient": "gradients",
+    "optimizer state": "optimizer state",
+}
+
+
+def explain(traced: Traced, card: Card) -> Explanation:
+    """Simulate the steps that a run has followed on a card with room for everything, and list what the peak holds.
+
+    The run must have been asked for places.
+    """
+    trace = traced.trace
+    replay = Replay(trace, card)
+    replay.run()
+    peak = replay.memory.peak_allocated
+    watching = _Watching(trace, card, peak)
+    watching.run()
+    steps = _Steps(trace)
+    held = sorted(_held(trace, steps, watching), key=lambda one: -one.bytes)
+    return Explanation(
+        card=card,
+        batch_size=traced.batch_size,
+        peak_bytes=peak,
+        process_bytes=replay.memory.peak_reserved + outside_bytes(trace),
+        moment=steps.moment(watching.peak_event),
+        held=tuple(held),
+        workspace_bytes=peak - sum(one.bytes for one in held),
+        timeline=tuple(_timeline(steps, watching)),
+        asked=traced.asked,
+        asked_integers=traced.asked_integers,
+        notes=traced.notes,
+    )
+
+
+class _Watching(Replay):
+    """Notes which storages are alive at a peak that is known, and how much is allocated with each allocation."""
+
+    def __init__(self, trace: AllocationTrace, card: Card, peak_bytes: int) -> None:
+        super().__init__(trace, card)
+        self._peak_bytes = peak_bytes
+        self.levels: list[tuple[int, int]] = []  # event, and bytes
+        self.peak_event = -1
+        self.alive_at_peak: tuple[int, ...] = ()
+
+    def _allocate(self, number: int) -> None:
+        was_before = self.peak_event < 0
+        super()._allocate(number)
+        if was_before and self.peak_event >= 0:
+            self.alive_at_peak += (number,)
+
+    def _take(self, size: int) -> Block | None:
+        block = super()._take(size)
+        self.levels.append((self.event, self.memory.allocated))
+        if self.memory.allocated == self._peak_bytes and self.peak_event < 0:
+            self.peak_event = self.event
+            self.alive_at_peak = tuple(self.alive)
+        return block
+
+
+class _Steps:
+    """Knows at which moment of which step each event of a trace is, and when each storage is allocated and freed."""
+
+    def __init__(self, trace: AllocationTrace) -> None:
+        self._trace = trace
+        self._places = [event for event, kind in enumerate(trace.kinds) if kind == "w"]
+        self._phases = [event for event, kind in enumerate(trace.kinds) if kind == "p"]
+        self._starts = [event for event in self._phases if self._phase_begun(event) == "start"]
+        self.made = {trace.numbers[event]: event for event, kind in enumerate(trace.kinds) if kind == "a"}
+        self.freed = {trace.numbers[event]: event for event, kind in enumerate(trace.kinds) if kind == "f"}
+
+    def moment(self, event: int) -> Moment:
+        """Return the moment of an event."""
+        last = bisect_right(self._places, event) - 1
+        place = self._trace.places[self._trace.numbers[self._places[last]]] if last >= 0 else _NOWHERE
+        return Moment(self.step(event), self.phase(event), place)
+
+    def step(self, event: int) -> int:
+        """Return the number of the step that an event is in."""
+        return bisect_right(self._starts, event)
+
+    def phase(self, event: int) -> Phase:
+        """Return the phase that an event is in."""
+        last = bisect_right(self._phases, event) - 1
+        return "start" if last < 0 else self._phase_begun(self._phases[last])
+
+    def survives_forward(self, storage: int) -> bool:
+        """Return whether a storage is alive as the first backward begins after it was allocated."""
+        after = self._phases[bisect_left(self._phases, self.made[storage]) :]
+        backward = next((event for event in after if self._phase_begun(event) == "backward"), None)
+        return backward is not None and self.freed.get(storage, backward) >= backward
+
+    def _phase_begun(self, event: int) -> Phase:
+        return AllocationTrace.PHASES[self._trace.numbers[event]]
+
+
+def _held(trace: AllocationTrace, steps: _Steps, watching: _Watching) -> Iterator[HeldTensor]:
+    for storage in watching.alive_at_peak:
+        tensor, freed = trace.tensors[storage], steps.freed.get(storage)
+        yield HeldTensor(
+            kind=_kind(tensor, storage, steps, steps.step(watching.peak_event)),
+            bytes=trace.storage_bytes[storage],
+            shape=tensor.shape,
+            dtype=tensor.dtype,
+            parameter=tensor.parameter,
+            made=steps.moment(steps.made[storage]),
+            freed=None if freed is None else steps.moment(freed),
+        )
+
+
+def _kind(tensor: FirstTensor, storage: int, steps: _Steps, step: int) -> Kind:
+    if tensor.role:
+        return _KIND_OF_ROLE[tensor.role]
+    made = steps.made[storage]
+    phase = steps.phase(made)
+    if phase == "start" and steps.step(made) == 0:
+        return "from before the first step"
+    if steps.step(made) < step:
+        return "from earlier steps"
+    if phase == "start":
+        return "inputs"
+    return "saved activations" if phase == "forward" and steps.survives_forward(storage) else "in use"
+
+
+def _timeline(steps: _Steps, watching: _Watching) -> Iterator[tuple[Phase, int]]:
+    step = steps.step(watching.peak_event)
+    levels = [(event, level) for event, level in watching.levels if steps.step(event) == step]
+    share = -(-len(levels) // _MOST_MOMENTS)
+    for first in range(0, len(levels), share):
+        together = levels[first : first + share]
+        yield steps.phase(together[0][0]), max(level for _, level in together)

@@ -1,0 +1,76 @@
+"""What a script's step holds on a device at its peak, and what it is held for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .allocations import Place
+from .cards import Card
+from .outcome import Phase
+
+Kind = Literal[
+    "parameters",
+    "buffers",
+    "gradients",
+    "optimizer state",
+    "saved activations",
+    "inputs",
+    "in use",
+    "from before the first step",
+    "from earlier steps",
+]
+"""What memory is held for.
+
+``inputs`` are made in a step before its first forward, ``saved activations`` are what a forward leaves for its
+backward, and ``in use`` is everything else that the step has allocated. ``from earlier steps`` is what such a step has
+left that neither the model nor the optimizer uses.
+"""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment of a step: ``phase`` and ``place`` are what the script is at, ``step`` counts from 0."""
+
+    step: int
+    phase: Phase
+    place: Place
+
+
+@dataclass(frozen=True)
+class HeldTensor:
+    """A tensor that is held at the peak; ``freed`` is None where the steps that were followed do not free it.
+
+    ``parameter`` is what a gradient or a part of the optimizer state belongs to.
+    """
+
+    kind: Kind
+    bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    parameter: str
+    made: Moment
+    freed: Moment | None
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Hold the peak of a script's first steps on a card, and all that is held there, the largest tensor first.
+
+    ``peak_bytes`` is the peak of what torch's allocator has handed out, ``process_bytes`` that of the whole process on
+    a card with room for everything. ``workspace_bytes`` of the peak are what kernels allocate for themselves, and what
+    the allocator rounds up. ``timeline`` has the allocated bytes, and the phase, at moments of the step that
+    has the peak, in equal shares of its allocations and frees.
+    """
+
+    card: Card
+    batch_size: int | None
+    peak_bytes: int
+    process_bytes: int
+    moment: Moment
+    held: tuple[HeldTensor, ...]
+    workspace_bytes: int
+    timeline: tuple[tuple[Phase, int], ...]
+    asked: tuple[str, ...] = ()
+    asked_integers: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

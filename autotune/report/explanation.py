@@ -1,0 +1,237 @@
+"""Where a script's memory goes at its peak, in a sentence, as tables, and as a drawing in characters."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+from textwrap import shorten
+
+from ..records.explanation import Explanation, HeldTensor, Kind, Moment
+from ..records.outcome import Phase
+from ..records.units import format_bytes, format_share
+from ..records.words import sentence
+from .cards import asked_sentences
+from .tables import Table
+
+_STATE: tuple[Kind, ...] = ("parameters", "buffers", "gradients", "optimizer state")
+_PHASES: dict[Phase, str] = {
+    "start": "part before the forward",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "optimizer's step",
+}
+_MOST_ROWS, _MOST_OPERATORS, _MOST_CODE, _LONGEST_NAME = 10, 2, 48, 20
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_COLUMNS, _ROWS = 64, 6
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Tensors that are held for one reason."""
+
+    name: str
+    tensors: tuple[HeldTensor, ...]
+
+    @property
+    def bytes(self) -> int:
+        return sum(one.bytes for one in self.tensors)
+
+
+def explanation_sentences(explained: Explanation) -> tuple[str, ...]:
+    """Say when the peak is, how much it holds, and what most of that is."""
+    size = "" if explained.batch_size is None else f" at batch size {explained.batch_size}"
+    peak = (
+        f"The step{size} holds {format_bytes(explained.peak_bytes)} of tensors at its peak, {_when(explained.moment)}."
+    )
+    state, made = _reasons(explained)
+    if not made:
+        return (peak,)
+    line = f"{format_bytes(made[0].bytes)} of that {_what(made[0])}."
+    if state and state[0].bytes > made[0].bytes:
+        largest = f"{format_bytes(state[0].bytes)} of that is {state[0].name}."
+        return peak, largest, f"Of the rest, {line.replace(' of that ', ' ', 1)}"
+    return peak, line
+
+
+def closing_sentences(explained: Explanation) -> tuple[str, ...]:
+    """Say how much of a card the process needs for that, and what may differ there."""
+    card, process = explained.card.name, format_bytes(explained.process_bytes)
+    said = (
+        f"With what torch's allocator caches, and CUDA's context, the process needs {process} of {card}.",
+        "None of it ran on a GPU: the script's first optimizer steps were followed by the sizes of its tensors.",
+        *asked_sentences(explained.asked, explained.asked_integers),
+        *(f"note: {note}" for note in explained.notes),
+    )
+    return tuple(map(sentence, said))
+
+
+def kind_table(explained: Explanation) -> Table:
+    """Tabulate what the memory at the peak is held for."""
+    rows = [
+        (group.name, format_bytes(group.bytes), _share(group.bytes, explained), str(len(group.tensors)))
+        for group in _grouped(explained.held, lambda one: one.kind)
+    ]
+    workspaces = explained.workspace_bytes
+    rows.append(("workspaces and rounding", format_bytes(workspaces), _share(workspaces, explained), ""))
+    return Table(("Held for", "Memory", "Share", "Tensors"), tuple(rows), frozenset({1, 2, 3}))
+
+
+def module_table(explained: Explanation) -> Table:
+    """Tabulate the modules that hold most; modules that differ in a number alone are one row."""
+    rows = []
+    for group in _grouped(explained.held, lambda one: _alike(_module(one)))[:_MOST_ROWS]:
+        state = sum(one.bytes for one in group.tensors if one.kind in _STATE)
+        names = list(dict.fromkeys(map(_module, group.tensors)))
+        name = names[0] if len(names) == 1 else f"{group.name} ({len(names)})"
+        cells = (format_bytes(part) if part else "" for part in (state, group.bytes - state))
+        rows.append((name or "outside of modules", format_bytes(group.bytes), *cells))
+    columns = ("Module", "Memory", "Model and optimizer", "Activations and others")
+    return Table(columns, tuple(rows), frozenset({1, 2, 3}))
+
+
+def line_table(explained: Explanation, code_of: Callable[[str], str]) -> Table:
+    """Tabulate the lines that have made most of what is held; ``code_of`` returns the text of a line."""
+    rows = []
+    for group in _reasons(explained)[1][:_MOST_ROWS]:
+        operators = Counter[str]()
+        for one in group.tensors:
+            operators[one.made.place.operator] += one.bytes
+        names = ", ".join(_cut(name) for name, _ in operators.most_common(_MOST_OPERATORS))
+        code = shorten(code_of(group.name), _MOST_CODE, placeholder="…")
+        rows.append((_short(group.name), format_bytes(group.bytes), str(len(group.tensors)), names, code))
+    return Table(("Line", "Memory", "Tensors", "Operators", ""), tuple(rows), frozenset({1, 2}))
+
+
+def tensor_table(explained: Explanation) -> Table:
+    """Tabulate the largest tensors with where they were made and until when they are held; alike ones are one row."""
+
+    def name(one: HeldTensor) -> str:
+        return " ".join((_form(one), one.kind, _alike(_owner(one)), one.made.place.operator, _line(one.made)))
+
+    rows = []
+    for group in _grouped(explained.held, name)[:_MOST_ROWS]:
+        first, count = group.tensors[0], len(group.tensors)
+        rows.append(
+            (
+                f"{count} x" if count > 1 else "",
+                _form(first),
+                format_bytes(group.bytes),
+                first.kind.removesuffix(" activations"),
+                _owner(first) if count == 1 else _alike(_owner(first)),
+                "" if first.kind in _STATE else _cut(first.made.place.operator),
+                _until(first),
+            )
+        )
+    columns = ("", "Tensor", "Memory", "Held for", "Of", "Made by", "Held until")
+    return Table(columns, tuple(rows), frozenset({0, 2}))
+
+
+def draw_timeline(explained: Explanation) -> tuple[str, ...]:
+    """Draw the allocated memory over the step that has the peak, line by line."""
+    count = len(explained.timeline)
+    columns = min(_COLUMNS, count)
+    edges = [column * count // columns for column in range(columns + 1)]
+    levels = [max(level for _, level in explained.timeline[low:high]) for low, high in pairwise(edges)]
+    phases = [explained.timeline[low][0] for low in edges[:-1]]
+    most = max(levels)
+    lines = []
+    for row in range(_ROWS - 1, -1, -1):
+        heights = (level / most * _ROWS - row for level in levels)
+        bars = "".join(_BARS[max(0, min(8, round(8 * height)))] for height in heights)
+        label = format_bytes(most * (row + 1) / _ROWS) if row in (_ROWS - 1, _ROWS // 2 - 1) else ""
+        lines.append(f"{label:>9} {bars}".rstrip())
+    names = (
+        f"{_PHASES[phase] if len(_PHASES[phase]) < size else '':<{size}}"
+        for phase, size in ((phase, len(list(same))) for phase, same in groupby(phases))
+    )
+    return (*lines, f"{'':>9} {''.join(names)}".rstrip())
+
+
+def _reasons(explained: Explanation) -> tuple[list[_Group], list[_Group]]:
+    """Group what model and optimizer have by kind, and everything else by the line that made it."""
+    state = _grouped((one for one in explained.held if one.kind in _STATE), lambda one: one.kind)
+    return state, _grouped((one for one in explained.held if one.kind not in _STATE), lambda one: _line(one.made))
+
+
+def _grouped(held: Iterable[HeldTensor], name_of: Callable[[HeldTensor], str]) -> list[_Group]:
+    """Group tensors by a name, the largest group first."""
+    groups: defaultdict[str, list[HeldTensor]] = defaultdict(list)
+    for one in held:
+        groups[name_of(one)].append(one)
+    found = [_Group(name, tuple(tensors)) for name, tensors in groups.items()]
+    return sorted(found, key=lambda group: -group.bytes)
+
+
+def _what(group: _Group) -> str:
+    """Say what tensors of one line are: `comes from train.py:66: 3 tensors of 8192x50257 float32`."""
+    forms = Counter[str]()
+    for one in group.tensors:
+        forms[_form(one)] += one.bytes
+    form, size = forms.most_common(1)[0]
+    count = len(group.tensors)
+    number = "a tensor" if count == 1 else f"{count} tensors"
+    most = f" of {form}" if size == group.bytes else f", most of it {form}" if 2 * size > group.bytes else ""
+    return f"comes from {_line_told(group.tensors[0].made)}: {number}{most}"
+
+
+def _until(one: HeldTensor) -> str:
+    """Say which part of a step frees a tensor."""
+    if one.freed is None:
+        return "the end"
+    phase, module = one.freed.phase, one.freed.place.module
+    if not _has_module(one.freed):
+        return _PHASES[phase] if phase == "start" else f"{_PHASES[phase]} ({one.freed.place.operator})"
+    return f"its {phase}" if module == one.made.place.module and not one.parameter else f"{phase} of {_alike(module)}"
+
+
+def _has_module(moment: Moment) -> bool:
+    return moment.phase in ("forward", "backward") and bool(moment.place.module)
+
+
+def _when(moment: Moment) -> str:
+    """Say which part of a step a moment is in: `in the backward of lm_head at train.py:66`."""
+    place, phase, has_module = moment.place, _PHASES[moment.phase], _has_module(moment)
+    return f"in the {phase}{f' of {place.module}' if has_module else ','} at {_line(moment)}"
+
+
+def _line(moment: Moment) -> str:
+    return moment.place.line or "a line that cannot be told"
+
+
+def _cut(operator: str) -> str:
+    return operator if len(operator) <= _LONGEST_NAME else f"{operator[: _LONGEST_NAME - 1]}…"
+
+
+def _short(line: str) -> str:
+    """Return a line with its file and the folder of that alone."""
+    return "/".join(line.split("/")[-2:])
+
+
+def _line_told(moment: Moment) -> str:
+    """Name the line, and the script's own line that led there if it is another one."""
+    own = moment.place.script_line
+    return f"{_line(moment)} (called at {own})" if own and own != moment.place.line else _line(moment)
+
+
+def _module(one: HeldTensor) -> str:
+    return one.parameter.rpartition(".")[0] if one.parameter else one.made.place.module
+
+
+def _alike(module: str) -> str:
+    return _NUMBER.sub("*", module)
+
+
+def _form(one: HeldTensor) -> str:
+    return f"{'x'.join(map(str, one.shape)) or '1'} {one.dtype}"
+
+
+def _owner(one: HeldTensor) -> str:
+    return one.parameter or one.made.place.module
+
+
+def _share(part: int, explained: Explanation) -> str:
+    return format_share(part / explained.peak_bytes) if explained.peak_bytes else ""

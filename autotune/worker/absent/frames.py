@@ -1,0 +1,53 @@
+"""The lines that a recorded operator comes from."""
+
+from __future__ import annotations
+
+import re
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import torch
+
+# The script may go elsewhere, and its lines are named as seen from where it began.
+_FOLDER = f"{Path.cwd()}/"
+_HERE = str(Path(__file__).parent.parent.parent)
+_TORCH = f"{Path(torch.__file__).parent}/"
+_LIBRARIES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
+_PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
+# torch has two between the script and the recorder.
+_FRAMES_OF_A_WAY = 6
+
+
+def way_here() -> tuple[tuple[str, int], ...]:
+    """Return files and lines of the innermost frames that are not autotune's."""
+    frame: Any = sys._getframe(1)
+    way: list[tuple[str, int]] = []
+    while frame is not None and len(way) < _FRAMES_OF_A_WAY:
+        if not frame.f_code.co_filename.startswith(_HERE):
+            way.append((frame.f_code.co_filename, frame.f_lineno))
+        frame = frame.f_back
+    return tuple(way)
+
+
+def lines_here() -> tuple[str, str]:
+    """Return the innermost line outside of torch, and the innermost one of the script's own; empty where none is."""
+    frame: Any = sys._getframe(1)
+    outside = ""
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_HERE, "<")):
+            if not file.startswith(_LIBRARIES) and not _PACKAGES.match(file):
+                line = f"{file.removeprefix(_FOLDER)}:{frame.f_lineno}"
+                return outside or line, line
+            if not outside and not file.startswith(_TORCH):
+                outside = f"{_PACKAGES.sub('', file)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return outside, ""
+
+
+def asking_line() -> str:
+    """Return the innermost line of the script's own; failing that, of a library other than torch."""
+    outside, own = lines_here()
+    return own or outside or "a line that cannot be told"

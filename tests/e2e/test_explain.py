@@ -1,0 +1,62 @@
+"""`autotune explain`: where the memory of a script for GPUs goes, on a machine that has none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .inside import run_inside
+from .processes import SCRIPTS
+from .told import check_told
+
+SCRIPT = SCRIPTS / "cuda_outright.py"
+LINES = SCRIPT.read_text().splitlines()
+
+
+def line_of(text: str) -> str:
+    """Return the place of a line as answers name it."""
+    return f"{SCRIPT}:{1 + next(number for number, line in enumerate(LINES) if text in line)}"
+
+
+def test_the_first_sentences_name_the_peak_and_the_line_that_holds_most(tmp_path: Path) -> None:
+    run = run_inside("explain", SCRIPT, "--for", "a100-40g", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    first, second, *_ = run.output.decode().lstrip().splitlines()
+    assert first.startswith("The step at batch size 256 holds ")
+    assert "at its peak, in the forward of 2 at " in first
+    made = line_of("cross_entropy(model(x)")
+    assert f"of that comes from {made}: " in second
+    assert "256x4096 float16" in second
+    said = " ".join(run.output.decode().split())
+    assert "saved activations" in said
+    assert "loss = nn.functional.cross_entropy(model(x)" in said, "the line's text"
+    assert "None of it ran on a GPU" in said
+
+
+def test_the_document_has_every_tensor_with_its_module_line_and_end(tmp_path: Path) -> None:
+    run = run_inside("explain", SCRIPT, "--for", "a100-40g", "--json", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    document = json.loads(run.output)
+    assert document["batch_size"] == 256
+    assert document["peak_bytes"] == sum(one["bytes"] for one in document["held"]) + document["workspace_bytes"]
+    held = {(one["kind"], one["parameter"]) for one in document["held"]}
+    names = ("0.weight", "0.bias", "3.weight", "3.bias")
+    assert {("parameters", name) for name in names} <= held
+    assert {("optimizer state", name) for name in names} <= held
+    saved = next(one for one in document["held"] if one["made"]["place"]["operator"] == "addmm")
+    assert saved["made"]["place"]["module"] == "0"
+    assert (saved["shape"], saved["dtype"]) == ([256, 4096], "float16")
+    assert saved["kind"] == "saved activations"
+    assert (saved["freed"]["phase"], saved["freed"]["place"]["module"]) == ("backward", "1"), "GELU needs it"
+
+
+def test_one_card_at_a_time_is_explained(tmp_path: Path) -> None:
+    run = run_inside("explain", SCRIPT, "--for", "t4-16g,a100-40g", folder=tmp_path)
+    check_told(run, status=2, cause="explain is for one card at a time", next_step="leave a100-40gb out of --for")
+
+
+def test_a_script_that_trains_on_the_cpu_cannot_be_explained(tmp_path: Path) -> None:
+    run = run_inside("explain", SCRIPTS / "loader_loop.py", folder=tmp_path)
+    check_told(run, status=1, cause="nothing of the script's is on the GPU", next_step="must move its model to CUDA")
