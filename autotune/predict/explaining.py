@@ -136,6 +136,8 @@ def _kind(tensor: FirstTensor, storage: int, steps: _Steps, step: int) -> Kind:
         return "from earlier steps"
     if phase == "start":
         return "inputs"
+    if phase == "backward" and not steps.moment(made).place.is_backward:
+        return "recomputed activations"
     return "saved activations" if phase == "forward" and steps.survives_forward(storage) else "in use"
 
 

@@ -43,13 +43,15 @@ class Place:
     """Where a script is as an operator runs; in a backward, what the forward was at for which the operator runs.
 
     ``module`` is the innermost module by its path in the model, empty outside of modules. ``line`` is the innermost
-    line outside of torch, as ``file:number``, and ``script_line`` the innermost one of the script's own.
+    line outside of torch, as ``file:number``, and ``script_line`` the innermost one of the script's own. With
+    ``is_backward`` the operator is a backward's own; without, it may still run in one, to compute something again.
     """
 
     module: str
     line: str
     script_line: str
     operator: str
+    is_backward: bool = False
 
 
 @dataclass(frozen=True)

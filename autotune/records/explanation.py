@@ -15,6 +15,7 @@ Kind = Literal[
     "gradients",
     "optimizer state",
     "saved activations",
+    "recomputed activations",
     "inputs",
     "in use",
     "from before the first step",
@@ -23,7 +24,8 @@ Kind = Literal[
 """What memory is held for.
 
 ``inputs`` are made in a step before its first forward, ``saved activations`` are what a forward leaves for its
-backward, and ``in use`` is everything else that the step has allocated. ``from earlier steps`` is what such a step has
+backward, ``recomputed activations`` are computed again in a backward, and ``in use`` is everything else that the step
+has allocated. ``from earlier steps`` is what such a step has
 left that neither the model nor the optimizer uses.
 """
 

@@ -287,3 +287,22 @@ def test_what_checkpointed_layers_keep_is_what_others_have_measured(offload: boo
         """
     )
     assert printed.split()[-1] == mebibytes
+
+
+@pytest.mark.parametrize("order", ["before", "after"])
+def test_transformers_takes_no_fake_tensor_for_a_compiler_s(order: str) -> None:
+    """Guards scripts that import transformers before torch: masks were built that a run on a GPU does without."""
+    imported = "import transformers.utils.import_utils as checks"
+    lines = f"""
+import sys
+{imported if order == "before" else ""}
+import torch
+from autotune.records.cards import CARDS
+from autotune.worker.absent.pretence import pretend
+from autotune.worker.absent.recorder import AllocationRecorder
+pretend(CARDS["a100-40gb"], AllocationRecorder(), print)
+{imported}
+print(checks.is_tracing(torch.ones(2, device="cuda")))
+"""
+    ended = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=120, check=False)
+    assert ended.stdout.split() == ["False"], ended.stderr

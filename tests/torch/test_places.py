@@ -29,19 +29,20 @@ def tell():
             place = trace.places[number]
         elif kind == "a":
             file, _, line = place.script_line.rpartition(":")
-            told.append([place.module, place.operator, int(line or 0), list(trace.tensors[number].shape)])
+            told.append([place.module, place.operator, int(line or 0), place.is_backward])
     print(json.dumps(told))
 """
 FIRST = START.count("\n") + 1
 
 
-def told_of(lines: str, folder: Path) -> list[tuple[str, str, int, list[int]]]:
-    """Run lines after those above; return module, operator, line of ``lines`` and shape of what they tell last."""
+def told_of(lines: str, folder: Path) -> list[tuple[str, str, int, bool]]:
+    """Run lines after those above; return module, operator, line of ``lines``, and if a backward made it."""
     script = folder / "script.py"
     script.write_text(START + lines)
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
-    return [(module, operator, line - FIRST + 1, shape) for module, operator, line, shape in json.loads(ended.stdout)]
+    told = json.loads(ended.stdout)
+    return [(module, operator, line - FIRST + 1, is_backward) for module, operator, line, is_backward in told]
 
 
 MODEL = """class Model(nn.Module):
@@ -68,6 +69,7 @@ tell()
         tmp_path,
     )
     by_operator = {operator: (module, line) for module, operator, line, _ in told}
+    assert {operator for _, operator, _, is_backward in told if is_backward} >= {"cos", "sigmoid_backward", "mm"}
     assert by_operator["addmm"] == ("layers.0", 7)
     assert by_operator["sigmoid"] == ("layers.1", 7)
     assert by_operator["exp"] == ("Model", 7)
@@ -88,7 +90,9 @@ tell()
 """,
         tmp_path,
     )
-    places = [(module, line) for module, operator, line, _ in told if operator == "sigmoid"]
+    places = [
+        (module, line) for module, operator, line, is_backward in told if operator == "sigmoid" and not is_backward
+    ]
     assert places == [("layers.1", 12)] * 4, "twice in the forward, and twice again in the backward"
     assert [module for module, operator, *_ in told if operator == "sigmoid_backward"] == ["layers.1"] * 2
 

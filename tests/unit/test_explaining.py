@@ -36,8 +36,8 @@ class Script:
         self.tensors: list[FirstTensor] = []
         self.places: list[Place] = []
 
-    def at(self, module: str, line: str, operator: str = "mm", called: str = "") -> None:
-        self.places.append(Place(module, line, called or line, operator))
+    def at(self, module: str, line: str, operator: str = "mm", called: str = "", *, backward: bool = False) -> None:
+        self.places.append(Place(module, line, called or line, operator, backward))
         self.events.append(("w", len(self.places) - 1))
 
     def begin(self, phase: str) -> None:
@@ -83,7 +83,7 @@ def training() -> Script:
         script.make(7)
         script.begin("backward")
         for layer in (1, 0):
-            script.at(f"layers.{layer}", "model.py:7", "mm", called="train.py:4")
+            script.at(f"layers.{layer}", "model.py:7", "mm", called="train.py:4", backward=True)
             gradient = script.make(4)
             script.free(saved[layer], gradient)
         script.make(2, "gradient", "layers.0.weight")
@@ -144,6 +144,19 @@ def test_a_tensor_that_its_operator_alone_needs_is_in_use_even_at_a_peak_in_the_
     script.begin("backward")
     found = explain(script.traced(), A100)
     assert [(one.kind, one.bytes // MIB) for one in found.held] == [("in use", 9), ("saved activations", 4)]
+
+
+def test_what_a_backward_computes_again_is_told_apart_from_its_own_results() -> None:
+    script = Script()
+    script.begin("forward")
+    script.at("layer", "model.py:1")
+    script.free(script.make(1))
+    script.begin("backward")
+    script.make(5)
+    script.at("layer", "model.py:1", backward=True)
+    script.make(3)
+    found = explain(script.traced(), A100)
+    assert [(one.kind, one.bytes // MIB) for one in found.held] == [("recomputed activations", 5), ("in use", 3)]
 
 
 def test_an_explanation_survives_a_round_trip() -> None:

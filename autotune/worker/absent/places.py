@@ -31,7 +31,7 @@ class _Name:
     path: str
 
 
-_Key = tuple[_Name | None, str, str, str]
+_Key = tuple[_Name | None, str, str, str, bool]
 
 
 class Places:
@@ -61,12 +61,12 @@ class Places:
         node = native._current_autograd_node()
         if node is None or (torch.is_grad_enabled() and self._running):
             module = self._names.get(self._running[-1]) if self._running else None
-            key = (module, *lines_here(), operator)
+            key = (module, *lines_here(), operator, False)
             # Autograd numbers a node before its operator runs. What runs without a node comes after one that has.
             self._of_nodes.setdefault(native._autograd._get_sequence_nr(), key)
         else:
             forward = self._of_nodes.get(node._sequence_nr() + 1, self._keys[-1] if self._keys else None)
-            key = (*(forward or (None, *lines_here(), ""))[:3], operator)
+            key = (*(forward or (None, *lines_here()))[:3], operator, True)
         number = self._numbers.setdefault(key, len(self._keys))
         if number == len(self._keys):
             self._keys.append(key)
@@ -75,7 +75,7 @@ class Places:
     def all(self) -> tuple[Place, ...]:
         """Return the places by their numbers."""
         has_several = self._has_several_models()
-        return tuple(Place(_path(name, has_several), *others) for name, *others in self._keys)
+        return tuple(Place(_path(key[0], has_several), *key[1:]) for key in self._keys)
 
     def tensors(self) -> Iterator[tuple[TensorRole, str, torch.Tensor]]:
         """Yield the parameters and buffers of all models that have run: which of the two, path, and tensor."""

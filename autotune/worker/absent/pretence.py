@@ -61,7 +61,7 @@ def pretend(card: Card, recorder: AllocationRecorder, note: Callable[[str], None
     _record_threads(recorder)
     send_nothing()
     load_by_the_cpu()
-    sys.meta_path.insert(0, _SeesNoTracing())
+    _see_no_tracing()
     recorder.__enter__()
 
 
@@ -199,14 +199,31 @@ def _record_threads(recorder: AllocationRecorder) -> None:
     threading.Thread.run = run_recorded  # type: ignore[method-assign]
 
 
-class _SeesNoTracing:
-    """Behind the import of transformers' checks for a compiler: they answer no."""
+def _see_no_tracing() -> None:
+    """Have transformers' checks for a compiler answer no, be they imported already or later."""
+    name, checks = _ASKS_FOR_TRACING
+
+    def say_no(module: Any) -> None:
+        for check in checks:
+            if hasattr(module, check):
+                setattr(module, check, lambda *_, **__: False)
+
+    if name in sys.modules:
+        say_no(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _AfterImport(name, say_no))
+
+
+class _AfterImport:
+    """Calls a function with a module as soon as that has been imported."""
+
+    def __init__(self, name: str, then: Callable[[Any], None]) -> None:
+        self._name, self._then = name, then
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Find the module with the other finders, and wrap its loading."""
         del path, target
-        module_name, checks = _ASKS_FOR_TRACING
-        if name != module_name:
+        if name != self._name:
             return None
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
@@ -216,9 +233,7 @@ class _SeesNoTracing:
 
         def exec_module(module: Any) -> None:
             execute(module)
-            for check in checks:
-                if hasattr(module, check):
-                    setattr(module, check, lambda *_, **__: False)
+            self._then(module)
 
         spec.loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec
