@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import linecache
-from pathlib import Path
-
 import typer
 
 from ..errors import UsageError
@@ -63,12 +60,6 @@ def explain(
     if json:
         print_json(to_json(explained))
         return
-    folder = Path(spec.working_directory)
-
-    def code_of(line: str) -> str:
-        file, _, number = line.rpartition(":")
-        return linecache.getline(str(folder / file), int(number)).strip() if file else ""
-
     console = make_console(stderr=False)
     console.print()
     for told in explanation_sentences(explained):
@@ -76,7 +67,7 @@ def explain(
     console.print()
     for drawn in draw_timeline(explained):
         console.say(drawn)
-    tables = (kind_table(explained), module_table(explained), line_table(explained, code_of), tensor_table(explained))
+    tables = (kind_table(explained), module_table(explained), line_table(explained), tensor_table(explained))
     for table in tables:
         console.print()
         print_table(console, table)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from ..records.allocations import AllocationTrace, FirstTensor, Place, Traced
 from ..records.cards import Card
-from ..records.explanation import Explanation, HeldTensor, Kind, Moment
+from ..records.explanation import Explanation, HeldTensor, Kind, Leak, Moment
 from ..records.outcome import Phase
 from .caching_allocator import Block
 from .device_peak import Replay, outside_bytes
@@ -44,6 +45,7 @@ def explain(traced: Traced, card: Card) -> Explanation:
         held=tuple(held),
         workspace_bytes=peak - sum(one.bytes for one in held),
         timeline=tuple(_timeline(steps, watching)),
+        leaks=tuple(_leaks(trace, steps)),
         asked=traced.asked,
         asked_integers=traced.asked_integers,
         notes=traced.notes,
@@ -101,6 +103,10 @@ class _Steps:
         last = bisect_right(self._phases, event) - 1
         return "start" if last < 0 else self._phase_begun(self._phases[last])
 
+    def is_before_training(self, event: int) -> bool:
+        """Return whether an event is before the first forward."""
+        return self.step(event) == 0 and self.phase(event) == "start"
+
     def survives_forward(self, storage: int) -> bool:
         """Return whether a storage is alive as the first backward begins after it was allocated."""
         after = self._phases[bisect_left(self._phases, self.made[storage]) :]
@@ -130,7 +136,7 @@ def _kind(tensor: FirstTensor, storage: int, steps: _Steps, step: int) -> Kind:
         return _KIND_OF_ROLE[tensor.role]
     made = steps.made[storage]
     phase = steps.phase(made)
-    if phase == "start" and steps.step(made) == 0:
+    if steps.is_before_training(made):
         return "from before the first step"
     if steps.step(made) < step:
         return "from earlier steps"
@@ -139,6 +145,22 @@ def _kind(tensor: FirstTensor, storage: int, steps: _Steps, step: int) -> Kind:
     if phase == "backward" and not steps.moment(made).place.is_backward:
         return "recomputed activations"
     return "saved activations" if phase == "forward" and steps.survives_forward(storage) else "in use"
+
+
+def _leaks(trace: AllocationTrace, steps: _Steps) -> Iterator[Leak]:
+    """Find what the first step and the last one have both left at one place.
+
+    A variable that is assigned again holds one step's alone, and what is kept for good is made in one step alone.
+    """
+    left: defaultdict[Place, Counter[int]] = defaultdict(Counter)
+    for storage, made in steps.made.items():
+        if storage not in steps.freed and not trace.tensors[storage].role and not steps.is_before_training(made):
+            moment = steps.moment(made)
+            left[moment.place][moment.step] += trace.storage_bytes[storage]
+    last = steps.step(len(trace.kinds))
+    for place, by_step in left.items():
+        if last and (kept := min(by_step[0], by_step[last])):
+            yield Leak(place, kept)
 
 
 def _timeline(steps: _Steps, watching: _Watching) -> Iterator[tuple[Phase, int]]:

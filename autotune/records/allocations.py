@@ -43,8 +43,9 @@ class Place:
     """Where a script is as an operator runs; in a backward, what the forward was at for which the operator runs.
 
     ``module`` is the innermost module by its path in the model, empty outside of modules. ``line`` is the innermost
-    line outside of torch, as ``file:number``, and ``script_line`` the innermost one of the script's own. With
-    ``is_backward`` the operator is a backward's own; without, it may still run in one, to compute something again.
+    line outside of torch, as ``file:number``, and ``code`` its text; ``script_line`` is the innermost one of the
+    script's own. With ``is_backward`` the operator is a backward's own; without, it may still run in one, to compute
+    something again.
     """
 
     module: str
@@ -52,6 +53,7 @@ class Place:
     script_line: str
     operator: str
     is_backward: bool = False
+    code: str = ""
 
 
 @dataclass(frozen=True)

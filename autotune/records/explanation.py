@@ -56,6 +56,14 @@ class HeldTensor:
 
 
 @dataclass(frozen=True)
+class Leak:
+    """Memory that every step leaves at a place, and that no later one frees: so many bytes more with each step."""
+
+    place: Place
+    bytes: int
+
+
+@dataclass(frozen=True)
 class Explanation:
     """Hold the peak of a script's first steps on a card, and all that is held there, the largest tensor first.
 
@@ -73,6 +81,7 @@ class Explanation:
     held: tuple[HeldTensor, ...]
     workspace_bytes: int
     timeline: tuple[tuple[Phase, int], ...]
+    leaks: tuple[Leak, ...] = ()
     asked: tuple[str, ...] = ()
     asked_integers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from textwrap import shorten
 
+from ..records.allocations import Place
 from ..records.explanation import Explanation, HeldTensor, Kind, Moment
 from ..records.outcome import Phase
 from ..records.units import format_bytes, format_share
@@ -25,6 +26,7 @@ _PHASES: dict[Phase, str] = {
 }
 _MOST_ROWS, _MOST_OPERATORS, _MOST_CODE, _LONGEST_NAME = 10, 2, 48, 20
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+_NO_LINE = "a line that cannot be told"
 _COLUMNS, _ROWS = 64, 6
 _BARS = " ▁▂▃▄▅▆▇█"
 
@@ -47,14 +49,19 @@ def explanation_sentences(explained: Explanation) -> tuple[str, ...]:
     peak = (
         f"The step{size} holds {format_bytes(explained.peak_bytes)} of tensors at its peak, {_when(explained.moment)}."
     )
+    told = [peak]
     state, made = _reasons(explained)
-    if not made:
-        return (peak,)
-    line = f"{format_bytes(made[0].bytes)} of that {_what(made[0])}."
-    if state and state[0].bytes > made[0].bytes:
-        largest = f"{format_bytes(state[0].bytes)} of that is {state[0].name}."
-        return peak, largest, f"Of the rest, {line.replace(' of that ', ' ', 1)}"
-    return peak, line
+    if state and (not made or state[0].bytes > made[0].bytes):
+        told.append(f"{format_bytes(state[0].bytes)} of that is {state[0].name}.")
+    if made:
+        rest = "of that" if len(told) == 1 else "of the rest"
+        told.append(f"{format_bytes(made[0].bytes)} {rest} {_what(made[0])}.")
+    told += (
+        f"Each step keeps {format_bytes(leak.bytes)} more, which no later step frees, made by {leak.place.operator} at "
+        f"{_line_told(leak.place)}."
+        for leak in explained.leaks
+    )
+    return tuple(told)
 
 
 def closing_sentences(explained: Explanation) -> tuple[str, ...]:
@@ -93,15 +100,15 @@ def module_table(explained: Explanation) -> Table:
     return Table(columns, tuple(rows), frozenset({1, 2, 3}))
 
 
-def line_table(explained: Explanation, code_of: Callable[[str], str]) -> Table:
-    """Tabulate the lines that have made most of what is held; ``code_of`` returns the text of a line."""
+def line_table(explained: Explanation) -> Table:
+    """Tabulate the lines that have made most of what is held."""
     rows = []
     for group in _reasons(explained)[1][:_MOST_ROWS]:
         operators = Counter[str]()
         for one in group.tensors:
             operators[one.made.place.operator] += one.bytes
         names = ", ".join(_cut(name) for name, _ in operators.most_common(_MOST_OPERATORS))
-        code = shorten(code_of(group.name), _MOST_CODE, placeholder="…")
+        code = shorten(group.tensors[0].made.place.code, _MOST_CODE, placeholder="…")
         rows.append((_short(group.name), format_bytes(group.bytes), str(len(group.tensors)), names, code))
     return Table(("Line", "Memory", "Tensors", "Operators", ""), tuple(rows), frozenset({1, 2}))
 
@@ -175,7 +182,7 @@ def _what(group: _Group) -> str:
     count = len(group.tensors)
     number = "a tensor" if count == 1 else f"{count} tensors"
     most = f" of {form}" if size == group.bytes else f", most of it {form}" if 2 * size > group.bytes else ""
-    return f"comes from {_line_told(group.tensors[0].made)}: {number}{most}"
+    return f"comes from {_line_told(group.tensors[0].made.place)}: {number}{most}"
 
 
 def _until(one: HeldTensor) -> str:
@@ -199,7 +206,7 @@ def _when(moment: Moment) -> str:
 
 
 def _line(moment: Moment) -> str:
-    return moment.place.line or "a line that cannot be told"
+    return moment.place.line or _NO_LINE
 
 
 def _cut(operator: str) -> str:
@@ -211,10 +218,10 @@ def _short(line: str) -> str:
     return "/".join(line.split("/")[-2:])
 
 
-def _line_told(moment: Moment) -> str:
+def _line_told(place: Place) -> str:
     """Name the line, and the script's own line that led there if it is another one."""
-    own = moment.place.script_line
-    return f"{_line(moment)} (called at {own})" if own and own != moment.place.line else _line(moment)
+    line, own = place.line or _NO_LINE, place.script_line
+    return f"{line} (called at {own})" if own and own != place.line else line
 
 
 def _module(one: HeldTensor) -> str:

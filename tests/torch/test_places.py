@@ -126,6 +126,28 @@ tell()
     assert modules == ["Model.layers.0", "Sequential.0", "MSELoss"]
 
 
+def test_modules_may_define_what_is_equal_to_them(tmp_path: Path) -> None:
+    """Guards torchmetrics, where comparing two modules makes a third one."""
+    told = told_of(
+        """class Metric(nn.Linear):
+    def __eq__(self, other):
+        raise AssertionError("compared")
+
+    __hash__ = object.__hash__
+
+Metric(4, 5).cuda()(torch.ones(3, 4, device="cuda"))
+nn.Sequential(Metric(4, 5), Metric(5, 6)).cuda()(torch.ones(3, 4, device="cuda"))
+tell()
+""",
+        tmp_path,
+    )
+    assert [module for module, operator, *_ in told if operator == "addmm"] == [
+        "Metric",
+        "Sequential.0",
+        "Sequential.1",
+    ]
+
+
 def test_parameters_gradients_and_state_are_known_by_name(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(

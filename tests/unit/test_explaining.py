@@ -37,7 +37,7 @@ class Script:
         self.places: list[Place] = []
 
     def at(self, module: str, line: str, operator: str = "mm", called: str = "", *, backward: bool = False) -> None:
-        self.places.append(Place(module, line, called or line, operator, backward))
+        self.places.append(Place(module, line, called or line, operator, backward, code="x" + " y" * 90))
         self.events.append(("w", len(self.places) - 1))
 
     def begin(self, phase: str) -> None:
@@ -159,6 +159,36 @@ def test_what_a_backward_computes_again_is_told_apart_from_its_own_results() -> 
     assert [(one.kind, one.bytes // MIB) for one in found.held] == [("recomputed activations", 5), ("in use", 3)]
 
 
+def test_a_leak_is_what_every_step_leaves() -> None:
+    (leak,) = explained().leaks
+    assert (leak.place.line, leak.bytes // MIB) == ("train.py:5", 7)
+
+
+@pytest.mark.parametrize("made_in", [(0,), (1,)], ids=["a cache", "made late"])
+def test_what_one_step_alone_leaves_is_no_leak(made_in: tuple[int, ...]) -> None:
+    script = Script()
+    for step in range(2):
+        script.begin("start" if step else "forward")
+        script.begin("forward")
+        script.at("layer", "model.py:1")
+        kept = script.make(4)
+        if step not in made_in:
+            script.free(kept)
+    assert explain(script.traced(), A100).leaks == ()
+
+
+def test_a_variable_that_is_assigned_again_is_no_leak() -> None:
+    script = Script()
+    script.begin("forward")
+    script.at("", "train.py:1")
+    first = script.make(4)
+    script.begin("start")
+    script.begin("forward")
+    script.make(4)
+    script.free(first)
+    assert explain(script.traced(), A100).leaks == ()
+
+
 def test_an_explanation_survives_a_round_trip() -> None:
     assert loads(Explanation, dumps(explained())) == explained()
 
@@ -167,6 +197,7 @@ def test_the_first_sentences_name_the_moment_and_the_line_that_holds_most() -> N
     assert explanation_sentences(explained()) == (
         "The step at batch size 8 holds 73 MiB of tensors at its peak, in the backward of layers.1 at model.py:7.",
         "44 MiB of that comes from model.py:7 (called at train.py:4): 3 tensors, most of it 20x1024x256 float32.",
+        "Each step keeps 7 MiB more, which no later step frees, made by sum at train.py:5.",
     )
 
 
@@ -181,7 +212,7 @@ def test_model_and_optimizer_are_named_first_where_they_hold_more_than_any_line(
     told = explanation_sentences(explain(script.traced(), A100))
     assert told[1:] == (
         "50 MiB of that is parameters.",
-        "Of the rest, 4 MiB comes from model.py:1: a tensor of 4x1024x256 float32.",
+        "4 MiB of the rest comes from model.py:1: a tensor of 4x1024x256 float32.",
     )
 
 
@@ -191,7 +222,7 @@ def test_tables_put_alike_modules_in_one_row_and_order_by_memory() -> None:
     modules = module_table(found).rows
     assert modules[0] == ("layers.* (2)", "50 MiB", "6 MiB", "44 MiB")
     assert modules[1][0] == "outside of modules"
-    lines = line_table(found, lambda line: "x" + " y" * 90 if line == "model.py:7" else "")
+    lines = line_table(found)
     assert lines.rows[0][:4] == ("model.py:7", "44 MiB", "3", "addmm, mm")
     assert len(lines.rows[0][4]) <= 48
     tensors = tensor_table(found).rows

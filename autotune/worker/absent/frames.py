@@ -19,11 +19,13 @@ _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 # torch has two between the script and the recorder.
 _FRAMES_OF_A_WAY = 6
 
+Line = tuple[str, int]  # the whole path of a file, and a number
 
-def way_here() -> tuple[tuple[str, int], ...]:
+
+def way_here() -> tuple[Line, ...]:
     """Return files and lines of the innermost frames that are not autotune's."""
     frame: Any = sys._getframe(1)
-    way: list[tuple[str, int]] = []
+    way: list[Line] = []
     while frame is not None and len(way) < _FRAMES_OF_A_WAY:
         if not frame.f_code.co_filename.startswith(_HERE):
             way.append((frame.f_code.co_filename, frame.f_lineno))
@@ -31,23 +33,28 @@ def way_here() -> tuple[tuple[str, int], ...]:
     return tuple(way)
 
 
-def lines_here() -> tuple[str, str]:
-    """Return the innermost line outside of torch, and the innermost one of the script's own; empty where none is."""
+def lines_here() -> tuple[Line | None, Line | None]:
+    """Return the innermost line outside of torch, and the innermost one of the script's own; None where none is."""
     frame: Any = sys._getframe(1)
-    outside = ""
+    outside: Line | None = None
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith((_HERE, "<")):
             if not file.startswith(_LIBRARIES) and not _PACKAGES.match(file):
-                line = f"{file.removeprefix(_FOLDER)}:{frame.f_lineno}"
+                line = file, frame.f_lineno
                 return outside or line, line
-            if not outside and not file.startswith(_TORCH):
-                outside = f"{_PACKAGES.sub('', file)}:{frame.f_lineno}"
+            if outside is None and not file.startswith(_TORCH):
+                outside = file, frame.f_lineno
         frame = frame.f_back
-    return outside, ""
+    return outside, None
+
+
+def told(line: Line | None) -> str:
+    """Write a line as ``file:number``, as seen from the script's folder or that of its packages; empty for None."""
+    return "" if line is None else f"{_PACKAGES.sub('', line[0]).removeprefix(_FOLDER)}:{line[1]}"
 
 
 def asking_line() -> str:
     """Return the innermost line of the script's own; failing that, of a library other than torch."""
     outside, own = lines_here()
-    return own or outside or "a line that cannot be told"
+    return told(own or outside) or "a line that cannot be told"

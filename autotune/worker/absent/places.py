@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from torch.nn.modules.module import (
     register_module_forward_pre_hook,
     register_module_module_registration_hook,
 )
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ...records.allocations import Place, TensorRole
-from .frames import lines_here
+from .frames import Line, lines_here, told
 
 # What wrappers of a module call it.
 _WRAPPED = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
@@ -31,7 +33,7 @@ class _Name:
     path: str
 
 
-_Key = tuple[_Name | None, str, str, str, bool]
+_Key = tuple[_Name | None, Line | None, Line | None, str, bool]
 
 
 class Places:
@@ -42,9 +44,10 @@ class Places:
 
     def __init__(self) -> None:
         self._running: list[nn.Module] = []
-        self._parents: weakref.WeakKeyDictionary[nn.Module, weakref.ref[nn.Module]] = weakref.WeakKeyDictionary()
+        # Modules may define what is equal to them.
+        self._parents: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._models: list[weakref.ref[nn.Module]] = []
-        self._names: weakref.WeakKeyDictionary[nn.Module, _Name] = weakref.WeakKeyDictionary()
+        self._names: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._numbers: dict[_Key, int] = {}
         self._keys: list[_Key] = []
         self._of_nodes: dict[int, _Key] = {}
@@ -75,12 +78,23 @@ class Places:
     def all(self) -> tuple[Place, ...]:
         """Return the places by their numbers."""
         has_several = self._has_several_models()
-        return tuple(Place(_path(key[0], has_several), *key[1:]) for key in self._keys)
+        return tuple(
+            Place(
+                _path(module, has_several),
+                told(line),
+                told(own_line),
+                operator,
+                is_backward,
+                code="" if line is None else linecache.getline(*line).strip(),
+            )
+            for module, line, own_line, operator, is_backward in self._keys
+        )
 
     def tensors(self) -> Iterator[tuple[TensorRole, str, torch.Tensor]]:
         """Yield the parameters and buffers of all models that have run: which of the two, path, and tensor."""
         has_several = self._has_several_models()
-        for module in dict.fromkeys(module for model in self._alive() for module in model.modules()):
+        modules = {id(module): module for model in self._alive() for module in model.modules()}
+        for module in modules.values():
             inside = _path(self._names.get(module), has_several)
             for name, parameter in module.named_parameters(recurse=False):
                 yield "parameter", f"{inside}.{name}", parameter
@@ -102,17 +116,17 @@ class Places:
 
     def _name_all(self, module: nn.Module) -> None:
         """Name all modules of the model that a module is part of: a script may call parts of its model alone."""
-        model, seen = module, {module}
-        while (parent := self._parents.get(model, _gone)()) is not None and parent not in seen:
-            seen.add(parent)
+        model, seen = module, {id(module)}
+        while (parent := self._parents.get(model, _gone)()) is not None and id(parent) not in seen:
+            seen.add(id(parent))
             model = parent
         self._models.append(weakref.ref(model))
         root = model
         while (children := dict(root.named_children())) and children.keys() <= {"module", *_WRAPPED}:
             root = next(iter(children.values()))
-        named = {module: path for path, module in root.named_modules()}
-        for each in dict.fromkeys((module, *model.modules())):
-            parts = named.get(each, "").split(".")
+        named = {id(each): path for path, each in root.named_modules()}
+        for each in (module, *model.modules()):
+            parts = named.get(id(each), "").split(".")
             path = ".".join(part for part in parts if part not in _WRAPPED)
             known = self._names.setdefault(each, _Name("", 0, ""))
             if known.num_modules < len(named):

@@ -123,6 +123,11 @@ class TraceMode(Mode):
             if role == "parameter":
                 self._recorder.note_role("gradient", name, tensor.grad)
         for optimizer in self._script.steps.optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter not in names:  # of no module
+                        self._recorder.note_role("parameter", "", parameter)
+                        self._recorder.note_role("gradient", "", parameter.grad)
             for parameter, state in optimizer.state.items():
                 for value in tree_leaves(state):
                     if isinstance(value, torch.Tensor):
