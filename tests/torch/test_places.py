@@ -141,11 +141,7 @@ tell()
 """,
         tmp_path,
     )
-    assert [module for module, operator, *_ in told if operator == "addmm"] == [
-        "Metric",
-        "Sequential.0",
-        "Sequential.1",
-    ]
+    assert [module for module, operator, *_ in told if operator == "addmm"] == ["Metric", "0", "1"]
 
 
 def test_parameters_gradients_and_state_are_known_by_name(tmp_path: Path) -> None:
