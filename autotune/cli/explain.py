@@ -18,7 +18,7 @@ def explain(
     script: options.ScriptArgument,
     arguments: options.ArgumentsArgument = None,
     is_module: options.ModuleOption = False,
-    cards: options.CardsOption = None,
+    cards: options.CardOption = None,
     own_batch_size: options.OwnBatchSizeOption = None,
     python: options.PythonOption = None,
     start_timeout_s: options.StartTimeoutOption = None,

@@ -171,6 +171,16 @@ CardsOption = Annotated[
         "them, by sizes alone.",
     ),
 ]
+CardOption = Annotated[
+    Any,
+    parsed_by(
+        read_cards,
+        "--for",
+        metavar="CARD",
+        help="The GPU to take it for, which this machine need not have, as in a100-40g. Default: this machine's, or "
+        "a100-80g.",
+    ),
+]
 DeviceOption = Annotated[
     Any, parsed_by(parse_devices, "--devices", metavar="0", help="The GPU to run on. Default: the script's choice.")
 ]

@@ -66,11 +66,11 @@ class Replay:
 
     def run(self) -> None:
         """Go through all events."""
-        place = 0
-        while place < len(self._trace.kinds):
-            self.event = place
-            kind, number = self._trace.kinds[place], self._trace.numbers[place]
-            place += 1
+        following = 0
+        while following < len(self._trace.kinds):
+            self.event = following
+            kind, number = self._trace.kinds[following], self._trace.numbers[following]
+            following += 1
             if kind == "a":
                 self._allocate(number)
             elif kind == "f":
@@ -83,8 +83,8 @@ class Replay:
                 self.memory.empty_cache()
             elif kind == "o":
                 results = self._trace.operators[number].num_results
-                self._operator(number, self._trace.numbers[place : place + results])
-                place += results
+                self._operator(number, self._trace.numbers[following : following + results])
+                following += results
 
     def _operator(self, number: int, results: tuple[int, ...]) -> None:
         call = self._trace.operators[number]

@@ -63,15 +63,15 @@ class _Watching(Replay):
         self.alive_at_peak: tuple[int, ...] = ()
 
     def _allocate(self, number: int) -> None:
-        was_before = self.peak_event < 0
         super()._allocate(number)
-        if was_before and self.peak_event >= 0:
+        if self.memory.allocated == self._peak_bytes:
             self.alive_at_peak += (number,)
 
     def _take(self, size: int) -> Block | None:
         block = super()._take(size)
         self.levels.append((self.event, self.memory.allocated))
-        if self.memory.allocated == self._peak_bytes and self.peak_event < 0:
+        if self.memory.allocated == self._peak_bytes:
+            # The last time: a first step has no optimizer state yet, and no inputs of its own.
             self.peak_event = self.event
             self.alive_at_peak = tuple(self.alive)
         return block
@@ -107,11 +107,12 @@ class _Steps:
         """Return whether an event is before the first forward."""
         return self.step(event) == 0 and self.phase(event) == "start"
 
-    def survives_forward(self, storage: int) -> bool:
-        """Return whether a storage is alive as the first backward begins after it was allocated."""
-        after = self._phases[bisect_left(self._phases, self.made[storage]) :]
-        backward = next((event for event in after if self._phase_begun(event) == "backward"), None)
-        return backward is not None and self.freed.get(storage, backward) >= backward
+    def survives(self, storage: int, phase: Phase) -> bool:
+        """Return whether a storage is alive as the first such phase begins, in the same step, after its allocation."""
+        made = self.made[storage]
+        after = self._phases[bisect_left(self._phases, made) :]
+        begun = next((event for event in after if self._phase_begun(event) == phase), None)
+        return begun is not None and self.step(begun) == self.step(made) and self.freed.get(storage, begun) >= begun
 
     def _phase_begun(self, event: int) -> Phase:
         return AllocationTrace.PHASES[self._trace.numbers[event]]
@@ -142,13 +143,19 @@ def _kind(tensor: FirstTensor, storage: int, steps: _Steps, step: int) -> Kind:
         return "from earlier steps"
     if phase == "start":
         return "inputs"
-    if phase == "backward" and not steps.moment(made).place.is_backward:
+    if steps.moment(made).place.way == "recompute":
         return "recomputed activations"
-    return "saved activations" if phase == "forward" and steps.survives_forward(storage) else "in use"
+    if phase == "optimizer" and steps.survives(storage, "forward"):
+        return "inputs"  # of the next batch of the step
+    if phase != "forward" or not steps.survives(storage, "backward"):
+        return "in use"
+    freed = steps.freed.get(storage)
+    is_saved = freed is not None and (steps.step(freed), steps.phase(freed)) == (step, "backward")
+    return "saved activations" if is_saved else "held by the script"
 
 
 def _leaks(trace: AllocationTrace, steps: _Steps) -> Iterator[Leak]:
-    """Find what the first step and the last one have both left at one place.
+    """Find what all steps have left at one place.
 
     A variable that is assigned again holds one step's alone, and what is kept for good is made in one step alone.
     """
@@ -157,16 +164,16 @@ def _leaks(trace: AllocationTrace, steps: _Steps) -> Iterator[Leak]:
         if storage not in steps.freed and not trace.tensors[storage].role and not steps.is_before_training(made):
             moment = steps.moment(made)
             left[moment.place][moment.step] += trace.storage_bytes[storage]
-    last = steps.step(len(trace.kinds))
+    num_steps = 1 + steps.step(len(trace.kinds))
     for place, by_step in left.items():
-        if last and (kept := min(by_step[0], by_step[last])):
-            yield Leak(place, kept)
+        if len(by_step) == num_steps > 1:
+            yield Leak(place, min(by_step.values()))
 
 
 def _timeline(steps: _Steps, watching: _Watching) -> Iterator[tuple[Phase, int]]:
     step = steps.step(watching.peak_event)
     levels = [(event, level) for event, level in watching.levels if steps.step(event) == step]
-    share = -(-len(levels) // _MOST_MOMENTS)
+    share = max(1, -(-len(levels) // _MOST_MOMENTS))
     for first in range(0, len(levels), share):
         together = levels[first : first + share]
         yield steps.phase(together[0][0]), max(level for _, level in together)

@@ -12,6 +12,7 @@ from .outcome import Phase
 
 Layout = Literal["contiguous", "channels_last", "strided"]
 EventKind = Literal["a", "f", "o", "p", "s", "e", "w"]
+Way = Literal["forward", "backward", "recompute"]
 TensorRole = Literal["", "parameter", "buffer", "gradient", "optimizer state"]
 
 
@@ -44,15 +45,14 @@ class Place:
 
     ``module`` is the innermost module by its path in the model, empty outside of modules. ``line`` is the innermost
     line outside of torch, as ``file:number``, and ``code`` its text; ``script_line`` is the innermost one of the
-    script's own. With ``is_backward`` the operator is a backward's own; without, it may still run in one, to compute
-    something again.
+    script's own. ``way`` is what the operator belongs to: all that the script runs by itself is ``forward``.
     """
 
     module: str
     line: str
     script_line: str
     operator: str
-    is_backward: bool = False
+    way: Way = "forward"
     code: str = ""
 
 

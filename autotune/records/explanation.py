@@ -16,6 +16,7 @@ Kind = Literal[
     "optimizer state",
     "saved activations",
     "recomputed activations",
+    "held by the script",
     "inputs",
     "in use",
     "from before the first step",
@@ -23,10 +24,10 @@ Kind = Literal[
 ]
 """What memory is held for.
 
-``inputs`` are made in a step before its first forward, ``saved activations`` are what a forward leaves for its
-backward, ``recomputed activations`` are computed again in a backward, and ``in use`` is everything else that the step
-has allocated. ``from earlier steps`` is what such a step has
-left that neither the model nor the optimizer uses.
+``inputs`` are made before the forward of their batch. ``saved activations`` are what the forward leaves for its
+backward, which frees them; ``held by the script`` is what the forward leaves, and the backward does not free.
+``recomputed activations`` are computed again in a backward. ``from earlier steps`` is what an earlier step has left
+that neither the model nor the optimizer uses. ``in use`` is everything else that the step has allocated.
 """
 
 
@@ -69,8 +70,8 @@ class Explanation:
 
     ``peak_bytes`` is the peak of what torch's allocator has handed out, ``process_bytes`` that of the whole process on
     a card with room for everything. ``workspace_bytes`` of the peak are what kernels allocate for themselves, and what
-    the allocator rounds up. ``timeline`` has the allocated bytes, and the phase, at moments of the step that
-    has the peak, in equal shares of its allocations and frees.
+    the allocator rounds up. ``timeline`` has the phase and the allocated bytes at moments of the step that has the
+    peak, in equal shares of its allocations.
     """
 
     card: Card

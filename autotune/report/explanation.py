@@ -22,8 +22,9 @@ _PHASES: dict[Phase, str] = {
     "start": "part before the forward",
     "forward": "forward",
     "backward": "backward",
-    "optimizer": "optimizer's step",
+    "optimizer": "part after the backward",
 }
+_SHORT_PHASES: dict[Phase, str] = {"start": "data", "forward": "forward", "backward": "backward", "optimizer": "rest"}
 _MOST_ROWS, _MOST_OPERATORS, _MOST_CODE, _LONGEST_NAME = 10, 2, 48, 20
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _NO_LINE = "a line that cannot be told"
@@ -46,10 +47,10 @@ class _Group:
 def explanation_sentences(explained: Explanation) -> tuple[str, ...]:
     """Say when the peak is, how much it holds, and what most of that is."""
     size = "" if explained.batch_size is None else f" at batch size {explained.batch_size}"
-    peak = (
-        f"The step{size} holds {format_bytes(explained.peak_bytes)} of tensors at its peak, {_when(explained.moment)}."
-    )
-    told = [peak]
+    holder = f"The step{size}"
+    if explained.moment.step == 0 and explained.moment.phase == "start":
+        holder = "Before its first step, the script"
+    told = [f"{holder} holds {format_bytes(explained.peak_bytes)} of tensors at its peak, {_when(explained.moment)}."]
     state, made = _reasons(explained)
     if state and (not made or state[0].bytes > made[0].bytes):
         told.append(f"{format_bytes(state[0].bytes)} of that is {state[0].name}.")
@@ -66,9 +67,10 @@ def explanation_sentences(explained: Explanation) -> tuple[str, ...]:
 
 def closing_sentences(explained: Explanation) -> tuple[str, ...]:
     """Say how much of a card the process needs for that, and what may differ there."""
-    card, process = explained.card.name, format_bytes(explained.process_bytes)
+    process, card = format_bytes(explained.process_bytes), explained.card
+    has = f"{card.name} has {format_bytes(card.memory_bytes)}"
     said = (
-        f"With what torch's allocator caches, and CUDA's context, the process needs {process} of {card}.",
+        f"With what torch's allocator caches, and CUDA's context, the process needs {process}; {has}.",
         "None of it ran on a GPU: the script's first optimizer steps were followed by the sizes of its tensors.",
         *asked_sentences(explained.asked, explained.asked_integers),
         *(f"note: {note}" for note in explained.notes),
@@ -108,7 +110,9 @@ def line_table(explained: Explanation) -> Table:
         for one in group.tensors:
             operators[one.made.place.operator] += one.bytes
         names = ", ".join(_cut(name) for name, _ in operators.most_common(_MOST_OPERATORS))
-        code = shorten(group.tensors[0].made.place.code, _MOST_CODE, placeholder="…")
+        place = group.tensors[0].made.place
+        # A library's line is long by its path alone.
+        code = shorten(place.code, _MOST_CODE, placeholder="…") if place.line == place.script_line else ""
         rows.append((_short(group.name), format_bytes(group.bytes), str(len(group.tensors)), names, code))
     return Table(("Line", "Memory", "Tensors", "Operators", ""), tuple(rows), frozenset({1, 2}))
 
@@ -117,7 +121,8 @@ def tensor_table(explained: Explanation) -> Table:
     """Tabulate the largest tensors with where they were made and until when they are held; alike ones are one row."""
 
     def name(one: HeldTensor) -> str:
-        return " ".join((_form(one), one.kind, _alike(_owner(one)), one.made.place.operator, _line(one.made)))
+        made = one.made.place
+        return " ".join((_form(one), one.kind, _alike(_owner(one)), made.operator, made.line, _until(one, explained)))
 
     rows = []
     for group in _grouped(explained.held, name)[:_MOST_ROWS]:
@@ -130,7 +135,7 @@ def tensor_table(explained: Explanation) -> Table:
                 first.kind.removesuffix(" activations"),
                 _owner(first) if count == 1 else _alike(_owner(first)),
                 "" if first.kind in _STATE else _cut(first.made.place.operator),
-                _until(first),
+                _until(first, explained) if count > 1 else _until(first, explained, whole=True),
             )
         )
     columns = ("", "Tensor", "Memory", "Held for", "Of", "Made by", "Held until")
@@ -140,6 +145,8 @@ def tensor_table(explained: Explanation) -> Table:
 def draw_timeline(explained: Explanation) -> tuple[str, ...]:
     """Draw the allocated memory over the step that has the peak, line by line."""
     count = len(explained.timeline)
+    if not count:
+        return ()
     columns = min(_COLUMNS, count)
     edges = [column * count // columns for column in range(columns + 1)]
     levels = [max(level for _, level in explained.timeline[low:high]) for low, high in pairwise(edges)]
@@ -152,7 +159,7 @@ def draw_timeline(explained: Explanation) -> tuple[str, ...]:
         label = format_bytes(most * (row + 1) / _ROWS) if row in (_ROWS - 1, _ROWS // 2 - 1) else ""
         lines.append(f"{label:>9} {bars}".rstrip())
     names = (
-        f"{_PHASES[phase] if len(_PHASES[phase]) < size else '':<{size}}"
+        f"{_SHORT_PHASES[phase] if len(_SHORT_PHASES[phase]) < size else '':<{size}}"
         for phase, size in ((phase, len(list(same))) for phase, same in groupby(phases))
     )
     return (*lines, f"{'':>9} {''.join(names)}".rstrip())
@@ -181,18 +188,22 @@ def _what(group: _Group) -> str:
     form, size = forms.most_common(1)[0]
     count = len(group.tensors)
     number = "a tensor" if count == 1 else f"{count} tensors"
-    most = f" of {form}" if size == group.bytes else f", most of it {form}" if 2 * size > group.bytes else ""
+    most = f" of {form}" if size == group.bytes else f", most of them {form}" if 2 * size > group.bytes else ""
     return f"comes from {_line_told(group.tensors[0].made.place)}: {number}{most}"
 
 
-def _until(one: HeldTensor) -> str:
-    """Say which part of a step frees a tensor."""
+def _until(one: HeldTensor, explained: Explanation, *, whole: bool = False) -> str:
+    """Say which part of a step frees a tensor; modules that differ in a number alone are the same, unless ``whole``."""
     if one.freed is None:
         return "the end"
     phase, module = one.freed.phase, one.freed.place.module
+    if one.freed.step > explained.moment.step:
+        return "the next step"
     if not _has_module(one.freed):
-        return _PHASES[phase] if phase == "start" else f"{_PHASES[phase]} ({one.freed.place.operator})"
-    return f"its {phase}" if module == one.made.place.module and not one.parameter else f"{phase} of {_alike(module)}"
+        return f"the {_PHASES[phase]}"
+    if module == one.made.place.module and not one.parameter:
+        return f"its {phase}"
+    return f"{phase} of {module if whole else _alike(module)}"
 
 
 def _has_module(moment: Moment) -> bool:
@@ -202,7 +213,8 @@ def _has_module(moment: Moment) -> bool:
 def _when(moment: Moment) -> str:
     """Say which part of a step a moment is in: `in the backward of lm_head at train.py:66`."""
     place, phase, has_module = moment.place, _PHASES[moment.phase], _has_module(moment)
-    return f"in the {phase}{f' of {place.module}' if has_module else ','} at {_line(moment)}"
+    of = f" of {'module ' if place.module.isdigit() else ''}{place.module}" if has_module else ","
+    return f"in the {phase}{of} at {_line(moment)}"
 
 
 def _line(moment: Moment) -> str:

@@ -143,7 +143,7 @@ def told_lines(traced: Traced, card: Card) -> Counter[str]:
     """Return the bytes at the peak by the line that made them, but for those of a backward."""
     lines = Counter[str]()
     for one in explain(traced, card).held:
-        if not one.made.place.is_backward:
+        if one.made.place.way != "backward":
             lines[one.made.place.line.rpartition("/")[2]] += one.bytes
     return lines
 

@@ -24,7 +24,7 @@ def test_the_first_sentences_name_the_peak_and_the_line_that_holds_most(tmp_path
     assert run.status == 0, run.errors
     first, second, *_ = run.output.decode().lstrip().splitlines()
     assert first.startswith("The step at batch size 256 holds ")
-    assert "at its peak, in the forward of 2 at " in first
+    assert "at its peak, in the forward of module 2 at " in first
     made = line_of("cross_entropy(model(x)")
     assert f"of that comes from {made}: " in second
     assert "256x4096 float16" in second
@@ -60,3 +60,22 @@ def test_one_card_at_a_time_is_explained(tmp_path: Path) -> None:
 def test_a_script_that_trains_on_the_cpu_cannot_be_explained(tmp_path: Path) -> None:
     run = run_inside("explain", SCRIPTS / "loader_loop.py", folder=tmp_path)
     check_told(run, status=1, cause="nothing of the script's is on the GPU", next_step="must move its model to CUDA")
+
+
+def test_memory_that_every_step_keeps_is_named_with_its_line(tmp_path: Path) -> None:
+    """A loss in a list is 4 bytes, and the whole graph of its step on the host."""
+    leaking = tmp_path / "leaking.py"
+    leaking.write_text("kept = []\n" + SCRIPT.read_text().replace("    schedule.step()", "    kept.append(loss)"))
+    run = run_inside("explain", leaking, "--for", "a100-40g", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    line = 1 + next(number for number, text in enumerate(leaking.read_text().splitlines()) if "cross_entropy(" in text)
+    kept = [one for one in run.output.decode().splitlines() if one.startswith("Each step keeps")]
+    assert len(kept) == 1
+    assert "keeps 4 B more" in kept[0]
+    assert kept[0].endswith(f"leaking.py:{line}.")
+
+
+def test_a_script_that_keeps_nothing_is_not_said_to(tmp_path: Path) -> None:
+    run = run_inside("explain", SCRIPT, "--for", "a100-40g", folder=tmp_path)
+    assert "Each step keeps" not in run.output.decode()

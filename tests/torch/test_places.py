@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 START = """
 import json, torch, torch.nn.functional as F
 from torch import nn
@@ -29,20 +31,20 @@ def tell():
             place = trace.places[number]
         elif kind == "a":
             file, _, line = place.script_line.rpartition(":")
-            told.append([place.module, place.operator, int(line or 0), place.is_backward])
+            told.append([place.module, place.operator, int(line or 0), place.way])
     print(json.dumps(told))
 """
 FIRST = START.count("\n") + 1
 
 
-def told_of(lines: str, folder: Path) -> list[tuple[str, str, int, bool]]:
-    """Run lines after those above; return module, operator, line of ``lines``, and if a backward made it."""
+def told_of(lines: str, folder: Path) -> list[tuple[str, str, int, str]]:
+    """Run lines after those above; return module, operator, line of ``lines``, and what made it."""
     script = folder / "script.py"
     script.write_text(START + lines)
     ended = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     told = json.loads(ended.stdout)
-    return [(module, operator, line - FIRST + 1, is_backward) for module, operator, line, is_backward in told]
+    return [(module, operator, line - FIRST + 1, way) for module, operator, line, way in told]
 
 
 MODEL = """class Model(nn.Module):
@@ -69,7 +71,7 @@ tell()
         tmp_path,
     )
     by_operator = {operator: (module, line) for module, operator, line, _ in told}
-    assert {operator for _, operator, _, is_backward in told if is_backward} >= {"cos", "sigmoid_backward", "mm"}
+    assert {operator for _, operator, _, way in told if way == "backward"} >= {"cos", "sigmoid_backward", "mm"}
     assert by_operator["addmm"] == ("layers.0", 7)
     assert by_operator["sigmoid"] == ("layers.1", 7)
     assert by_operator["exp"] == ("Model", 7)
@@ -79,38 +81,97 @@ tell()
     assert by_operator["mm"] == ("layers.0", 7)
 
 
-def test_what_is_computed_again_is_at_its_own_module(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_what_is_computed_again_is_at_its_own_module_and_line(reentrant: bool, tmp_path: Path) -> None:
+    """Also where a function is checkpointed, which runs in no module as it is computed again."""
     told = told_of(
-        MODEL
-        + """model = Model().cuda()
+        f"""class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(4, 4)
+
+    def twice(self, x):
+        return self.inner(x.exp()).tanh()
+
+    def forward(self, x):
+        return checkpoint(self.twice, x, use_reentrant={reentrant}) + 1
+
+model = nn.Sequential(Block(), Block()).cuda()
 x = torch.ones(3, 4, device="cuda", requires_grad=True)
-for reentrant in (False, True):
-    checkpoint(model.layers, x, use_reentrant=reentrant).sum().backward()
+model(x).sum().backward()
 tell()
 """,
         tmp_path,
     )
-    places = [
-        (module, line) for module, operator, line, is_backward in told if operator == "sigmoid" and not is_backward
-    ]
-    assert places == [("layers.1", 12)] * 4, "twice in the forward, and twice again in the backward"
-    assert [module for module, operator, *_ in told if operator == "sigmoid_backward"] == ["layers.1"] * 2
+    for operator, modules in {"exp": ["0", "1"], "addmm": ["0.inner", "1.inner"]}.items():
+        found = [(module, way, line) for module, each, line, way in told if each == operator]
+        assert found[:2] == [(module, "forward", 7) for module in modules]
+        assert found[2:] == [(module, "recompute", 7) for module in reversed(modules)]
+    made = [(module, line) for module, operator, line, way in told if operator == "tanh_backward"]
+    assert made == [("1", 7), ("0", 7)]
+    (seed,) = [(operator, way) for _, operator, _, way in told if operator == "ones_like"]
+    assert seed == ("ones_like", "forward"), "the backward begins with it"
 
 
-def test_modules_have_their_names_in_the_model_that_was_wrapped(tmp_path: Path) -> None:
+def test_a_gradient_of_a_gradient_is_at_the_line_of_the_forward(tmp_path: Path) -> None:
+    """Guards gradient penalties: autograd numbers the nodes of a backward, too."""
+    told = told_of(
+        """x = torch.ones(3, 4, device="cuda", requires_grad=True)
+y = x.sigmoid().sum()
+(gradient,) = torch.autograd.grad(y, x, create_graph=True)
+gradient.pow(2).sum().backward()
+tell()
+""",
+        tmp_path,
+    )
+    assert {line for _, operator, line, way in told if operator == "sigmoid_backward"} == {2}
+    made = [(operator, line) for _, operator, line, way in told if way == "backward"]
+    assert {line for _, line in made} <= {2, 4}
+    assert not [operator for _, operator, _, way in told if way == "recompute"]
+
+
+def test_modules_have_their_names_in_the_model_that_is_wrapped(tmp_path: Path) -> None:
     told = told_of(
         MODEL
         + """model = Model().cuda()
 model.layers(torch.ones(3, 4, device="cuda"))
-wrapped = nn.Module()
-wrapped.module = model
-wrapped.forward = lambda x: model(x)
-wrapped(torch.ones(3, 4, device="cuda"))
+nn.DataParallel(model)(torch.ones(3, 4, device="cuda"))
 tell()
 """,
         tmp_path,
     )
     assert {module for module, operator, *_ in told if operator == "addmm"} == {"layers.0"}
+
+
+def test_a_module_that_is_called_module_is_no_wrapped_model(tmp_path: Path) -> None:
+    told = told_of(
+        """class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.module = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.module(x)
+
+Net().cuda()(torch.ones(3, 4, device="cuda"))
+tell()
+""",
+        tmp_path,
+    )
+    assert {module for module, operator, *_ in told if operator == "addmm"} == {"module"}
+
+
+def test_models_of_one_class_are_told_apart(tmp_path: Path) -> None:
+    told = told_of(
+        MODEL
+        + """first, second = Model().cuda(), Model().cuda()
+first(torch.ones(3, 4, device="cuda"))
+second(torch.ones(3, 4, device="cuda"))
+tell()
+""",
+        tmp_path,
+    )
+    assert [module for module, operator, *_ in told if operator == "exp"] == ["Model", "Model#2"]
 
 
 def test_modules_of_several_models_are_named_with_their_model(tmp_path: Path) -> None:

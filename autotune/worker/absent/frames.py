@@ -14,6 +14,8 @@ import torch
 _FOLDER = f"{Path.cwd()}/"
 _HERE = str(Path(__file__).parent.parent.parent)
 _TORCH = f"{Path(torch.__file__).parent}/"
+# Between an operator's caller and the recorder stand private modules of torch alone.
+_RECORDING = (_HERE, f"{_TORCH}_", f"{_TORCH}utils/_")
 _LIBRARIES = (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sysconfig.get_path("stdlib"))
 _PACKAGES = re.compile(r".*/(?:site|dist)-packages/")
 # torch has two between the script and the recorder.
@@ -43,10 +45,18 @@ def lines_here() -> tuple[Line | None, Line | None]:
             if not file.startswith(_LIBRARIES) and not _PACKAGES.match(file):
                 line = file, frame.f_lineno
                 return outside or line, line
-            if outside is None and not file.startswith(_TORCH):
+            if outside is None and _PACKAGES.match(file) and not file.startswith(_TORCH):
                 outside = file, frame.f_lineno
         frame = frame.f_back
     return outside, None
+
+
+def is_in_engine() -> bool:
+    """Return whether autograd's engine runs an operator of its own, and no Python code that it has called."""
+    frame: Any = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_RECORDING):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_name == "_engine_run_backward"
 
 
 def told(line: Line | None) -> str:

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import Counter
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch._subclasses.fake_tensor import (
@@ -30,12 +30,11 @@ from ...records.allocations import (
     TensorForm,
     TensorRole,
 )
+from ...records.outcome import Phase
 from .accumulation import Accumulation
 from .frames import asking_line, way_here
 from .known_values import KnownValues, are_small
 from .places import Places
-
-Phase = Literal["start", "forward", "backward", "optimizer"]
 
 _IMAGE_DIMENSIONS = 4
 # No value is infinite or no number. What is computed from such an answer says no too.

@@ -40,6 +40,7 @@ class TraceMode(Mode):
         make_recorder = AllocationRecorder if self._applied.engine is None else GraphRecorder
         self._recorder = make_recorder(self._places)
         self._arriving = ArrivingData()
+        self._stepped_in_backward = False
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
     def installed(self) -> None:
@@ -78,15 +79,21 @@ class TraceMode(Mode):
 
     def backward_done(self) -> None:
         """Go on with the script's own part of the step."""
-        self._recorder.begin("optimizer")
+        self._recorder.begin("start" if self._stepped_in_backward else "optimizer")
+        self._stepped_in_backward = False
         self._note_roles()
 
     def step(self, window: Window) -> None:
         """End with the last step that is needed."""
         self._note_roles()
         several = len(self._script.steps.optimizers) > 1
-        if self._process.steps < (_STEPS_OF_SEVERAL if several else _STEPS):
-            self._recorder.begin("start")
+        # What every step leaves shows as soon as a step without anything new has left it, too.
+        steps = (_STEPS_OF_SEVERAL if several else _STEPS) + (self._places is not None)
+        if self._process.steps < steps:
+            native: Any = torch._C
+            self._stepped_in_backward = native._current_graph_task_id() != -1
+            if not self._stepped_in_backward:
+                self._recorder.begin("start")
             return
         process = self._process
         problem = self._applied.problem() or self._applied.batch_problem(
