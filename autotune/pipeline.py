@@ -355,15 +355,20 @@ def fit_cards(
     return trace_cards(spec, cards, run, at_once=most_at_once(), progress=progress)
 
 
-def explain(spec: StudySpec, card: Card, *, launcher: Launcher, interruption: Interruption, runs: Path) -> Explanation:
+def explain(
+    spec: StudySpec, card: Card, *, launcher: Launcher, interruption: Interruption, runs: Path, name: str = "trace"
+) -> Explanation:
     """Follow the script's first steps by the sizes of its tensors; return what their peak holds on a card.
+
+    The run is made in a folder of the ``name``.
 
     Raises:
         DiscoveryError: the script does not come to its second optimizer step so.
         InterruptionError: it was cancelled before.
     """
     request = replace(trace_request(spec, card), tells_places=True)
-    return explain_trace(trace_once(request, _following(spec, launcher, interruption, runs)), card)
+    traced = trace_once(request, _following(spec, launcher, interruption, runs), name)
+    return explain_trace(traced, card, script=Path(spec.script).name)
 
 
 def _following(

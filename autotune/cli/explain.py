@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import typer
 
 from ..errors import UsageError
@@ -49,9 +51,7 @@ def explain(
     spec = spec_of(context.params, engine=StudySpec.engine)
     if ENGINES[spec.engine].target != "script":
         raise UsageError("explain is for scripts that train", hint="`autotune discover` lists a model's memory")
-    card, *others = cards or [_card_here()]
-    if others:
-        raise UsageError("explain is for one card at a time", hint=f"leave {others[0].name} out of --for")
+    card = card_of(cards)
     launcher, runs = prepare_one_run("explain", spec)
     make_console().print("Following the unmodified script's first steps by the sizes of its tensors", style="dim")
     with interruption() as interrupted, RunCount(make_console(), interrupted):
@@ -76,8 +76,19 @@ def explain(
         console.say(told)
 
 
+def card_of(named: Sequence[Card] | None) -> Card:
+    """Return the card that --for names: by default this machine's first GPU, or an A100 where there is none.
+
+    Raises:
+        UsageError: it names several.
+    """
+    card, *others = named or [_card_here()]
+    if others:
+        raise UsageError("lines are told for one card at a time", hint=f"--for {card.name}")
+    return card
+
+
 def _card_here() -> Card:
-    """Return this machine's first GPU; an A100 where there is none."""
     from ..machine.meters.nvidia import read_gpus
 
     for device in read_gpus().devices:

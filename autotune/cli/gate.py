@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ from ..records.study import StudySpec
 from ..records.units import format_share, parse_bytes, parse_duration, parse_share
 from . import options
 from .command import make_app, print_json
+from .gate_growth import compares_lines, gate_growth, is_file, other_version
 from .gate_limit import gate_limit, limits_of
 from .settings import names_file
 
@@ -67,10 +67,11 @@ def gate(
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="stored|script|PATH",
+            metavar="stored|script|PATH|REVISION",
             help="What to compare with: 'stored' figures of the setting on the same kind of device; the unmodified "
             "'script', and the stored ratio of the two; or the setting on another version of the script. Default: "
-            "stored if the device is the baseline's, else script.",
+            "stored if the device is the baseline's, else script. Without a bundle: the script's memory, line by "
+            "line, with that of another version, of a git revision, or of a file from `autotune explain --json`.",
         ),
     ] = None,
     baseline: Annotated[
@@ -143,16 +144,21 @@ def gate(
     ] = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Compare a bundle with its earlier figures, or hold a script or a bundle against a memory limit.
+    """Compare a bundle with its earlier figures, or hold the memory of a script against a limit or another version.
 
     A regression is a figure that the repetitions show to be worse, and do not show to be within the allowance. With
     --limit the script runs for a few steps. With --for its memory is predicted, from the sizes of its tensors alone.
+    Without a bundle, --against compares the memory of two versions of the script line by line, also predicted.
     """
     from ..machine.host import check_platform
 
     check_platform()
     reports = {"junit": junit, "markdown": markdown}
     positional = [one for one in (bundle, script, *(arguments or ())) if one is not None]
+    if compares_lines(context, positional):
+        _check_files(reports.values())
+        gate_growth(context.params, positional, reports)
+        return
     limits = limits_of(context, positional)
     if limits is not None:
         _check_files(reports.values())
@@ -181,7 +187,7 @@ def gate(
         return
     reference: Reference | None = None if against is None else _REFERENCES.get(against, "other")
     _check(context.params, spec, reference, reports.values())
-    other = _other_version(str(against), spec) if reference == "other" else None
+    other = other_version(str(against), spec) if reference == "other" else None
     before = _baseline(read, baseline, storage, may_be_new=update_baseline)
     _check_baseline(before, other, graphs_only=graphs_only)
     launcher, runs = prepare_one_run("gate", spec, read.surroundings)
@@ -206,7 +212,7 @@ def gate(
     if found is None:
         console.say("Stopped before enough repetitions: there is no answer.")
         raise typer.Exit(130)
-    tell(found, _next(found, can_name_other=other is None and _is_file(spec)), as_json=json)
+    tell(found, _next(found, can_name_other=other is None and is_file(spec)), as_json=json)
     _keep(PastGate(began_at, printable(name), script_sha256, key, found), storage, console)
     write_reports(found, name, reports, console)
     if update_baseline and baseline is not None:
@@ -236,7 +242,7 @@ def _check(
         raise UsageError(
             f"{other_option} takes repetitions, and --graphs-only has none", hint="leave one of the two out"
         )
-    if reference == "other" and not _is_file(spec):
+    if reference == "other" and not is_file(spec):
         raise UsageError(
             "--against PATH names another script, and this is run as a module or by a launcher",
             hint="compare with the stored figures: leave --against out",
@@ -257,25 +263,6 @@ def _check_files(reports: Iterable[Path | None]) -> None:
             raise UsageError(f"there is no folder for {str(file)!r}", hint=f"mkdir -p {folder}")
         if file.is_dir():
             raise UsageError(f"{str(file)!r} is a folder", hint="name a file in it")
-
-
-def _is_file(spec: StudySpec) -> bool:
-    """Return whether what is run is all in the file that was named, of which there may be another version."""
-    from ..tuning.checks import MODEL_SUFFIX
-
-    return not spec.module and Path(spec.script).suffix in (".py", MODEL_SUFFIX)
-
-
-def _other_version(path: str, spec: StudySpec) -> StudySpec:
-    from .spec import find_script
-
-    if Path(path).suffix != Path(spec.script).suffix:
-        raise UsageError(
-            f"--against {path!r} is no other version of {Path(spec.script).name}",
-            hint=f"name a file that ends in {Path(spec.script).suffix}",
-        )
-    script, _ = find_script(Path(path), is_module=False, python=spec.python)
-    return dataclasses.replace(spec, script=script)
 
 
 def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: bool) -> GateBaseline | None:

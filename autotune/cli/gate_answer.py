@@ -11,7 +11,7 @@ import typer
 
 from ..errors import RunError
 from ..records.codec import to_json
-from ..records.gate import Gate, GateAnswer, LimitAnswer, LimitGate
+from ..records.gate import AnyGate, GateAnswer, LimitAnswer
 from ..records.printable import printable
 from ..records.study import StudySpec
 from .command import print_json
@@ -33,7 +33,7 @@ def name_of(spec: StudySpec) -> str:
     return path.relative_to(here).as_posix() if path.suffix == ".py" and path.is_relative_to(here) else path.name
 
 
-def tell(found: Gate | LimitGate, next_steps: Sequence[str], *, as_json: bool) -> None:
+def tell(found: AnyGate, next_steps: Sequence[str], *, as_json: bool) -> None:
     """Print an answer, and what may be done next."""
     if as_json:
         print_json({**to_json(found), "exit_code": EXITS[found.answer]})
@@ -41,7 +41,7 @@ def tell(found: Gate | LimitGate, next_steps: Sequence[str], *, as_json: bool) -
         typer.echo("\n".join(map(printable, (*found.sentences, *next_steps))))
 
 
-def write_reports(found: Gate | LimitGate, name: str, files: Mapping[str, Path | None], console: Any) -> None:
+def write_reports(found: AnyGate, name: str, files: Mapping[str, Path | None], console: Any) -> None:
     """Write an answer to the files that were asked for, by ``junit`` and ``markdown``, and to the summary of CI's job.
 
     Raises:

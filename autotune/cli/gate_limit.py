@@ -17,8 +17,7 @@ from ..records.engines import COMPILING_ENGINES
 from ..records.gate import LimitGate
 from .gate_answer import EXITS, name_of, tell, write_reports
 
-# Options that compare a bundle, by their parameters.
-_OF_BUNDLES = {
+OF_BUNDLES = {
     "against": "--against",
     "baseline": "--baseline",
     "update_baseline": "--update-baseline",
@@ -31,6 +30,7 @@ _OF_BUNDLES = {
     "shapes": "--shape",
     "inputs": "--inputs",
 }
+"""Options that compare a bundle, by their parameters."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ def limits_of(context: typer.Context, positional: Sequence[str]) -> Limits | Non
     Raises:
         UsageError: the options do not go together.
     """
-    typed = {name for name in context.params if _is_typed(context, name)}
+    typed = {name for name in context.params if is_typed(context, name)}
     given = {name: context.params[name] for name in ("limit_bytes", "cards")}
     if given.keys() & typed:
         given = {name: value if name in typed else None for name, value in given.items()}
-    elif positional and _is_bundle(positional[0]):
+    elif positional and is_bundle(positional[0]):
         return None
     limits = Limits(given["limit_bytes"], given["cards"])
     if limits.memory_bytes is None and limits.cards is None:
         return None
-    others = _OF_BUNDLES if limits.cards is None else {**_OF_BUNDLES, "devices": "--devices"}
+    others = OF_BUNDLES if limits.cards is None else {**OF_BUNDLES, "devices": "--devices"}
     for name, option in others.items():
         if name in typed:
             raise UsageError(f"{limits.option} does not go together with {option}", hint=f"leave {option} out")
@@ -92,7 +92,7 @@ def gate_limit(
     from .spec import spec_of
     from .tables import make_console, print_changes
 
-    has_bundle = _check_positional(positional, is_module=options["is_module"])
+    has_bundle = check_positional(positional, is_module=options["is_module"])
     script, *arguments = positional[has_bundle:]
     read = read_bundle(Path(positional[0])) if has_bundle else None
     stack = None if read is None else read.stack
@@ -126,21 +126,23 @@ def gate_limit(
     raise typer.Exit(EXITS[found.answer])
 
 
-def _is_typed(context: typer.Context, name: str) -> bool:
+def is_typed(context: typer.Context, name: str) -> bool:
+    """Return whether an option stands on the command line."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _is_bundle(path: str) -> bool:
+def is_bundle(path: str) -> bool:
+    """Return whether a folder is a bundle."""
     return (Path(path) / STACK_NAME).is_file()
 
 
-def _check_positional(positional: Sequence[str], *, is_module: bool) -> bool:
+def check_positional(positional: Sequence[str], *, is_module: bool) -> bool:
     """Return whether a bundle stands before the script; UsageError if one of them is missing."""
     if not positional:
         raise UsageError("the script is missing", hint="autotune gate train.py --limit 24GiB")
     first, *others = positional
-    if _is_bundle(first):
+    if is_bundle(first):
         if not others:
             raise UsageError(
                 f"{first!r} is a bundle, and the script is missing", hint="autotune gate BUNDLE train.py --limit 24GiB"

@@ -23,10 +23,10 @@ _KIND_OF_ROLE: dict[str, Kind] = {
 }
 
 
-def explain(traced: Traced, card: Card) -> Explanation:
+def explain(traced: Traced, card: Card, *, script: str) -> Explanation:
     """Simulate the steps that a run has followed on a card with room for everything, and list what the peak holds.
 
-    The run must have been asked for places.
+    The run must have been asked for places. ``script`` is the name of the script's file.
     """
     trace = traced.trace
     replay = Replay(trace, card)
@@ -37,6 +37,7 @@ def explain(traced: Traced, card: Card) -> Explanation:
     steps = _Steps(trace)
     held = sorted(_held(trace, steps, watching), key=lambda one: -one.bytes)
     return Explanation(
+        script=script,
         card=card,
         batch_size=traced.batch_size,
         peak_bytes=peak,
@@ -155,18 +156,27 @@ def _kind(tensor: FirstTensor, storage: int, steps: _Steps, step: int) -> Kind:
 
 
 def _leaks(trace: AllocationTrace, steps: _Steps) -> Iterator[Leak]:
-    """Find what all steps have left at one place.
+    """Find the places where each step that makes something leaves some of it.
 
-    A variable that is assigned again holds one step's alone, and what is kept for good is made in one step alone.
+    A variable that is assigned again holds one step's alone, and what is kept for good is made in one step alone. What
+    follows the last step is not seen, and what is made before the first forward may be of that step, too.
     """
+    last = steps.step(len(trace.kinds))
+    made_by: defaultdict[Place, Counter[int]] = defaultdict(Counter)
     left: defaultdict[Place, Counter[int]] = defaultdict(Counter)
+    at_start: set[Place] = set()
     for storage, made in steps.made.items():
-        if storage not in steps.freed and not trace.tensors[storage].role and not steps.is_before_training(made):
-            moment = steps.moment(made)
-            left[moment.place][moment.step] += trace.storage_bytes[storage]
-    num_steps = 1 + steps.step(len(trace.kinds))
+        if trace.tensors[storage].role:
+            continue
+        moment, size = steps.moment(made), trace.storage_bytes[storage]
+        made_by[moment.place][moment.step] += size
+        if storage not in steps.freed:
+            left[moment.place][moment.step] += size
+        if moment.phase == "start":
+            at_start.add(moment.place)
     for place, by_step in left.items():
-        if len(by_step) == num_steps > 1:
+        num_steps = last + (place not in at_start or 0 in made_by[place])
+        if by_step.keys() == made_by[place].keys() and len(by_step) == num_steps > 1:
             yield Leak(place, min(by_step.values()))
 
 

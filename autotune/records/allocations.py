@@ -55,6 +55,12 @@ class Place:
     way: Way = "forward"
     code: str = ""
 
+    def __str__(self) -> str:
+        """Name the line, and the script's own line that led there if it is another one."""
+        line = self.line or "a line that cannot be told"
+        called = self.script_line if self.script_line != self.line else ""
+        return f"{line} (called at {called})" if called else line
+
 
 @dataclass(frozen=True)
 class FirstTensor:

@@ -31,6 +31,10 @@ that neither the model nor the optimizer uses. ``in use`` is everything else tha
 """
 
 
+STATE: tuple[Kind, ...] = ("parameters", "buffers", "gradients", "optimizer state")
+"""What belongs to the model and its optimizer, whatever line has made it."""
+
+
 @dataclass(frozen=True)
 class Moment:
     """A moment of a step: ``phase`` and ``place`` are what the script is at, ``step`` counts from 0."""
@@ -55,6 +59,11 @@ class HeldTensor:
     made: Moment
     freed: Moment | None
 
+    @property
+    def module(self) -> str:
+        """Return the path of the module that has it, or whose operator has made it."""
+        return self.parameter.rpartition(".")[0] if self.parameter else self.made.place.module
+
 
 @dataclass(frozen=True)
 class Leak:
@@ -68,12 +77,14 @@ class Leak:
 class Explanation:
     """Hold the peak of a script's first steps on a card, and all that is held there, the largest tensor first.
 
+    ``script`` is the name of its file.
     ``peak_bytes`` is the peak of what torch's allocator has handed out, ``process_bytes`` that of the whole process on
     a card with room for everything. ``workspace_bytes`` of the peak are what kernels allocate for themselves, and what
     the allocator rounds up. ``timeline`` has the phase and the allocated bytes at moments of the step that has the
     peak, in equal shares of its allocations.
     """
 
+    script: str
     card: Card
     batch_size: int | None
     peak_bytes: int

@@ -157,3 +157,53 @@ class LimitGate:
     def reason(self) -> str:
         """Return all sentences in one."""
         return " ".join(self.sentences)
+
+
+MemoryAnswer = Literal["pass", "regression"]
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Hold what a line, or a kind of the model's state, has at the peak now and before, in bytes.
+
+    ``name`` is the code of the line, or the kind. ``line`` is that of now, or of before where it is gone; empty for the
+    model's state. ``modules`` are the paths of those that have it now.
+    """
+
+    name: str
+    line: str
+    modules: tuple[str, ...]
+    before_bytes: int
+    now_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """Return how much more it is now."""
+        return self.now_bytes - self.before_bytes
+
+
+@dataclass(frozen=True)
+class MemoryGate:
+    """The answer of a gate that compares what two versions of a script hold at their peaks, in sentences.
+
+    ``growth`` has all that differs in what is held at the peak, ``leaks`` in what each step keeps; both have the
+    largest growth first. Batch sizes are None where they are not known.
+    """
+
+    answer: MemoryAnswer
+    sentences: tuple[str, ...]
+    before_bytes: int
+    now_bytes: int
+    growth: tuple[Growth, ...]
+    leaks: tuple[Growth, ...]
+    before_batch_size: int | None
+    batch_size: int | None
+
+    @property
+    def reason(self) -> str:
+        """Return all sentences in one."""
+        return " ".join(self.sentences)
+
+
+AnyGate = Gate | LimitGate | MemoryGate
+"""The answer of a gate, by what it compares."""

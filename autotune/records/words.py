@@ -16,6 +16,7 @@ from .plan import ALL, NONE, Plan
 
 # Of a name of more operators than four the first two and the last are left.
 _LONG_NAME = re.compile(r"(?:[^\s:,+]+\+){5,}")
+_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
 _LEVELS = {1: "every layer", 2: "every layer, with compromises"}
 # So many operator patterns are named, more are counted.
 _MOST_NAMED = 2
@@ -98,6 +99,11 @@ def counted(number: int, noun: str) -> str:
 def sentence(words: str) -> str:
     """Write words as a sentence begins: with a capital letter."""
     return words[:1].upper() + words[1:]
+
+
+def alike(path: str) -> str:
+    """Return a path with its numbers left out, so that those which differ in them alone are the same."""
+    return _NUMBER.sub("*", path)
 
 
 def joined(parts: Sequence[str]) -> str:

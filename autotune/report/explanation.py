@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 from textwrap import shorten
 
-from ..records.allocations import Place
-from ..records.explanation import Explanation, HeldTensor, Kind, Moment
+from ..records.explanation import STATE, Explanation, HeldTensor, Moment
 from ..records.outcome import Phase
 from ..records.units import format_bytes, format_share
-from ..records.words import sentence
+from ..records.words import alike, sentence
 from .cards import asked_sentences
 from .tables import Table
 
-_STATE: tuple[Kind, ...] = ("parameters", "buffers", "gradients", "optimizer state")
 _PHASES: dict[Phase, str] = {
     "start": "part before the forward",
     "forward": "forward",
@@ -26,8 +23,6 @@ _PHASES: dict[Phase, str] = {
 }
 _SHORT_PHASES: dict[Phase, str] = {"start": "data", "forward": "forward", "backward": "backward", "optimizer": "rest"}
 _MOST_ROWS, _MOST_OPERATORS, _MOST_CODE, _LONGEST_NAME = 10, 2, 48, 20
-_NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
-_NO_LINE = "a line that cannot be told"
 _COLUMNS, _ROWS = 64, 6
 _BARS = " ▁▂▃▄▅▆▇█"
 
@@ -59,7 +54,7 @@ def explanation_sentences(explained: Explanation) -> tuple[str, ...]:
         told.append(f"{format_bytes(made[0].bytes)} {rest} {_what(made[0])}.")
     told += (
         f"Each step keeps {format_bytes(leak.bytes)} more, which no later step frees, made by {leak.place.operator} at "
-        f"{_line_told(leak.place)}."
+        f"{leak.place}."
         for leak in explained.leaks
     )
     return tuple(told)
@@ -92,9 +87,9 @@ def kind_table(explained: Explanation) -> Table:
 def module_table(explained: Explanation) -> Table:
     """Tabulate the modules that hold most; modules that differ in a number alone are one row."""
     rows = []
-    for group in _grouped(explained.held, lambda one: _alike(_module(one)))[:_MOST_ROWS]:
-        state = sum(one.bytes for one in group.tensors if one.kind in _STATE)
-        names = list(dict.fromkeys(map(_module, group.tensors)))
+    for group in _grouped(explained.held, lambda one: alike(one.module))[:_MOST_ROWS]:
+        state = sum(one.bytes for one in group.tensors if one.kind in STATE)
+        names = list(dict.fromkeys(one.module for one in group.tensors))
         name = names[0] if len(names) == 1 else f"{group.name} ({len(names)})"
         cells = (format_bytes(part) if part else "" for part in (state, group.bytes - state))
         rows.append((name or "outside of modules", format_bytes(group.bytes), *cells))
@@ -122,7 +117,7 @@ def tensor_table(explained: Explanation) -> Table:
 
     def name(one: HeldTensor) -> str:
         made = one.made.place
-        return " ".join((_form(one), one.kind, _alike(_owner(one)), made.operator, made.line, _until(one, explained)))
+        return " ".join((_form(one), one.kind, alike(_owner(one)), made.operator, made.line, _until(one, explained)))
 
     rows = []
     for group in _grouped(explained.held, name)[:_MOST_ROWS]:
@@ -133,8 +128,8 @@ def tensor_table(explained: Explanation) -> Table:
                 _form(first),
                 format_bytes(group.bytes),
                 first.kind.removesuffix(" activations"),
-                _owner(first) if count == 1 else _alike(_owner(first)),
-                "" if first.kind in _STATE else _cut(first.made.place.operator),
+                _owner(first) if count == 1 else alike(_owner(first)),
+                "" if first.kind in STATE else _cut(first.made.place.operator),
                 _until(first, explained) if count > 1 else _until(first, explained, whole=True),
             )
         )
@@ -167,8 +162,10 @@ def draw_timeline(explained: Explanation) -> tuple[str, ...]:
 
 def _reasons(explained: Explanation) -> tuple[list[_Group], list[_Group]]:
     """Group what model and optimizer have by kind, and everything else by the line that made it."""
-    state = _grouped((one for one in explained.held if one.kind in _STATE), lambda one: one.kind)
-    return state, _grouped((one for one in explained.held if one.kind not in _STATE), lambda one: _line(one.made))
+    state = _grouped((one for one in explained.held if one.kind in STATE), lambda one: one.kind)
+    return state, _grouped(
+        (one for one in explained.held if one.kind not in STATE), lambda one: one.made.place.line or str(one.made.place)
+    )
 
 
 def _grouped(held: Iterable[HeldTensor], name_of: Callable[[HeldTensor], str]) -> list[_Group]:
@@ -189,7 +186,7 @@ def _what(group: _Group) -> str:
     count = len(group.tensors)
     number = "a tensor" if count == 1 else f"{count} tensors"
     most = f" of {form}" if size == group.bytes else f", most of them {form}" if 2 * size > group.bytes else ""
-    return f"comes from {_line_told(group.tensors[0].made.place)}: {number}{most}"
+    return f"comes from {group.tensors[0].made.place}: {number}{most}"
 
 
 def _until(one: HeldTensor, explained: Explanation, *, whole: bool = False) -> str:
@@ -203,7 +200,7 @@ def _until(one: HeldTensor, explained: Explanation, *, whole: bool = False) -> s
         return f"the {_PHASES[phase]}"
     if module == one.made.place.module and not one.parameter:
         return f"its {phase}"
-    return f"{phase} of {module if whole else _alike(module)}"
+    return f"{phase} of {module if whole else alike(module)}"
 
 
 def _has_module(moment: Moment) -> bool:
@@ -214,11 +211,7 @@ def _when(moment: Moment) -> str:
     """Say which part of a step a moment is in: `in the backward of lm_head at train.py:66`."""
     place, phase, has_module = moment.place, _PHASES[moment.phase], _has_module(moment)
     of = f" of {'module ' if place.module.isdigit() else ''}{place.module}" if has_module else ","
-    return f"in the {phase}{of} at {_line(moment)}"
-
-
-def _line(moment: Moment) -> str:
-    return moment.place.line or _NO_LINE
+    return f"in the {phase}{of} at {place.line or place}"
 
 
 def _cut(operator: str) -> str:
@@ -228,20 +221,6 @@ def _cut(operator: str) -> str:
 def _short(line: str) -> str:
     """Return a line with its file and the folder of that alone."""
     return "/".join(line.split("/")[-2:])
-
-
-def _line_told(place: Place) -> str:
-    """Name the line, and the script's own line that led there if it is another one."""
-    line, own = place.line or _NO_LINE, place.script_line
-    return f"{line} (called at {own})" if own and own != place.line else line
-
-
-def _module(one: HeldTensor) -> str:
-    return one.parameter.rpartition(".")[0] if one.parameter else one.made.place.module
-
-
-def _alike(module: str) -> str:
-    return _NUMBER.sub("*", module)
 
 
 def _form(one: HeldTensor) -> str:

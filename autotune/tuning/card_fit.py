@@ -83,13 +83,13 @@ def trace_setting(
     return _by_generation(cards, fit, at_once, say_nothing)
 
 
-def trace_once(request: Request, run: Run) -> Traced:
-    """Make one trace of a script.
+def trace_once(request: Request, run: Run, name: str = "trace") -> Traced:
+    """Make one trace of a script, in a folder of that name.
 
     Raises:
         DiscoveryError: it does not come to its second optimizer step so, or has nothing on the GPU.
     """
-    return _on_gpu(_traced(run(request, "trace"), None))
+    return _on_gpu(_traced(run(request, name), None))
 
 
 def _by_generation(

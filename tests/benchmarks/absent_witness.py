@@ -142,7 +142,7 @@ def without_workspaces(trace: AllocationTrace) -> AllocationTrace:
 def told_lines(traced: Traced, card: Card) -> Counter[str]:
     """Return the bytes at the peak by the line that made them, but for those of a backward."""
     lines = Counter[str]()
-    for one in explain(traced, card).held:
+    for one in explain(traced, card, script="").held:
         if one.made.place.way != "backward":
             lines[one.made.place.line.rpartition("/")[2]] += one.bytes
     return lines

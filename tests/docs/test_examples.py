@@ -44,6 +44,7 @@ LEFT_OUT = {
     "autotune fit train.py --for t4-16g,rtx4090-24g,a100-40g,h100-80g": "as above",
     "autotune explain train.py": "`tests/e2e/test_explain.py` has a script for a GPU",
     "autotune explain train.py --for a100-40g": "as above",
+    "autotune gate train.py --against main": "`tests/e2e/test_gate_growth.py` has a script in a repository",
     "autotune gate train.py --for a100-40g": "`tests/e2e/test_gate.py` has scripts and limits",
     "autotune gate train.py --limit 2GiB": "as above",
     "autotune gate BUNDLE train.py --for rtx4090-24g": "as above",

@@ -54,7 +54,7 @@ def test_the_document_has_every_tensor_with_its_module_line_and_end(tmp_path: Pa
 
 def test_one_card_at_a_time_is_explained(tmp_path: Path) -> None:
     run = run_inside("explain", SCRIPT, "--for", "t4-16g,a100-40g", folder=tmp_path)
-    check_told(run, status=2, cause="explain is for one card at a time", next_step="leave a100-40gb out of --for")
+    check_told(run, status=2, cause="lines are told for one card at a time", next_step="--for t4-16gb")
 
 
 def test_a_script_that_trains_on_the_cpu_cannot_be_explained(tmp_path: Path) -> None:

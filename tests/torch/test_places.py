@@ -103,7 +103,8 @@ tell()
 """,
         tmp_path,
     )
-    for operator, modules in {"exp": ["0", "1"], "addmm": ["0.inner", "1.inner"]}.items():
+    inner = ["0.inner", "1.inner"]
+    for operator, modules in {"exp": ["0", "1"], "addmm": inner, "tanh": ["0", "1"]}.items():
         found = [(module, way, line) for module, each, line, way in told if each == operator]
         assert found[:2] == [(module, "forward", 7) for module in modules]
         assert found[2:] == [(module, "recompute", 7) for module in reversed(modules)]

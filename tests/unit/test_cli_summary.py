@@ -209,12 +209,12 @@ def test_a_model_may_be_held_against_another_version_of_it_and_not_against_a_scr
     for name in ("model.onnx", "other.onnx", "train.py"):
         (tmp_path / name).touch()
     spec = replace(study_record().spec, script=str(tmp_path / "model.onnx"), engine="onnxruntime")
-    assert gate._is_file(spec)
-    other = gate._other_version(str(tmp_path / "other.onnx"), spec)
+    assert gate.is_file(spec)
+    other = gate.other_version(str(tmp_path / "other.onnx"), spec)
     assert other.script == str(tmp_path / "other.onnx")
     with pytest.raises(UsageError, match=r"no other version of model\.onnx"):
-        gate._other_version(str(tmp_path / "train.py"), spec)
-    assert not gate._is_file(replace(spec, script="/usr/bin/torchrun"))
+        gate.other_version(str(tmp_path / "train.py"), spec)
+    assert not gate.is_file(replace(spec, script="/usr/bin/torchrun"))
 
 
 def test_a_study_that_a_busy_machine_drowned_is_to_be_run_again_and_not_resumed():

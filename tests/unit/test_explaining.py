@@ -62,7 +62,7 @@ class Script:
 
 def kinds_of(script: Script) -> list[tuple[str, int]]:
     """Return what is held at the peak: kinds, and MiB."""
-    return [(one.kind, one.bytes // MIB) for one in explain(script.traced(), A100).held]
+    return [(one.kind, one.bytes // MIB) for one in explain(script.traced(), A100, script="train.py").held]
 
 
 def training() -> Script:
@@ -101,7 +101,7 @@ def training() -> Script:
 
 
 def explained() -> Explanation:
-    return explain(training().traced(), A100)
+    return explain(training().traced(), A100, script="train.py")
 
 
 def test_everything_at_the_peak_is_told_with_what_it_is_held_for() -> None:
@@ -211,7 +211,7 @@ def test_a_peak_before_training_is_said_to_be_there() -> None:
     script.at("", "train.py:1")
     script.free(script.make(5))
     script.begin("forward")
-    (first, *_) = explanation_sentences(explain(script.traced(), A100))
+    (first, *_) = explanation_sentences(explain(script.traced(), A100, script="train.py"))
     assert first.startswith("Before its first step, the script holds 5 MiB")
 
 
@@ -234,7 +234,40 @@ def test_what_one_step_alone_leaves_is_no_leak(made_in: tuple[int, ...]) -> None
         kept = script.make(4)
         if step not in made_in:
             script.free(kept)
-    assert explain(script.traced(), A100).leaks == ()
+    assert explain(script.traced(), A100, script="train.py").leaks == ()
+
+
+@pytest.mark.parametrize("phase", ["start", "forward", "backward", "optimizer", "after the step"])
+def test_a_leak_is_found_in_every_part_of_a_step(phase: str) -> None:
+    script = Script()
+    for step in range(3):
+        for each in ("start", "forward", "backward", "optimizer"):
+            if each != "start" or step:
+                script.begin(each)
+            if phase == "after the step" and each == "start" and step:
+                script.at("", "train.py:8")
+                script.make(2)
+            if each == phase:
+                script.at("", "train.py:9")
+                script.make(3)
+    (leak,) = explain(script.traced(), A100, script="train.py").leaks
+    assert (leak.place.line, leak.bytes // MIB) == (
+        ("train.py:8", 2) if phase == "after the step" else ("train.py:9", 3)
+    )
+
+
+def test_a_batch_that_is_loaded_ahead_is_no_leak() -> None:
+    script = Script()
+    script.at("", "train.py:1")
+    batches = [script.make(4)]
+    for step in range(3):
+        if step:
+            script.begin("start")
+        batches.append(script.make(4))
+        script.begin("forward")
+        if step:
+            script.free(batches[step - 1])
+    assert explain(script.traced(), A100, script="train.py").leaks == ()
 
 
 def test_a_variable_that_is_assigned_again_is_no_leak() -> None:
@@ -246,7 +279,7 @@ def test_a_variable_that_is_assigned_again_is_no_leak() -> None:
     script.begin("forward")
     script.make(4)
     script.free(first)
-    assert explain(script.traced(), A100).leaks == ()
+    assert explain(script.traced(), A100, script="train.py").leaks == ()
 
 
 def test_an_explanation_survives_a_round_trip() -> None:
@@ -269,7 +302,7 @@ def test_model_and_optimizer_are_named_first_where_they_hold_more_than_any_line(
     script.at("layer", "model.py:1")
     script.make(4)
     script.begin("backward")
-    told = explanation_sentences(explain(script.traced(), A100))
+    told = explanation_sentences(explain(script.traced(), A100, script="train.py"))
     assert told[1:] == (
         "50 MiB of that is parameters.",
         "4 MiB of the rest comes from model.py:1: a tensor of 4x1024x256 float32.",

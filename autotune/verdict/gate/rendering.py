@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from ...records.gate import Gate, Gauge, LimitFound, LimitGate
+from ...records.gate import AnyGate, Gate, Gauge, LimitFound, LimitGate, MemoryGate
 from ...records.printable import markdown, printable
 from ...records.units import format_bytes
 from .decision import figure, left_open
 
 _ELEMENTS: dict[LimitFound, str] = {"within": "", "near": "failure", "over": "failure", "not_known": "error"}
+_MOST_ROWS = 10
 _FAILS = {"regression": "failure", "failed": "error", "not_comparable": "skipped"}
 
 
-def render_junit(gate: Gate | LimitGate, name: str) -> str:
+def render_junit(gate: AnyGate, name: str) -> str:
     """Write the file's contents; XML has no way to write control characters, so what does not print is escaped."""
-    cases = _checked(gate) if isinstance(gate, LimitGate) else _compared(gate)
+    if isinstance(gate, MemoryGate):
+        cases = [("memory", _FAILS.get(gate.answer, ""))]
+    else:
+        cases = _checked(gate) if isinstance(gate, LimitGate) else _compared(gate)
     elements = [element for _, element in cases]
     counts = {"tests": str(len(cases))} | {f"{one}s": str(elements.count(one)) for one in ("failure", "error")}
     # Schemas of this format count what was skipped in suites only.
@@ -65,7 +69,7 @@ _TITLES = {
 }
 
 
-def render_markdown(gate: Gate | LimitGate, name: str) -> str:
+def render_markdown(gate: AnyGate, name: str) -> str:
     """Write a heading, the answer, and a table of the figures."""
     first, *rest = gate.sentences
     lines = [f"### autotune gate: {markdown(name)}: {_TITLES[gate.answer]}", "", markdown(first), ""]
@@ -73,6 +77,8 @@ def render_markdown(gate: Gate | LimitGate, name: str) -> str:
         lines += [*(f"- {markdown(one)}" for one in rest), ""]
     if isinstance(gate, LimitGate):
         return "\n".join(lines + _table_of_limits(gate))
+    if isinstance(gate, MemoryGate):
+        return "\n".join(lines + _table_of_growth(gate))
     if gate.gauges:
         lines += ["| | before | now | change | interval | result |", "|---|---:|---:|---:|---:|---|"]
         lines += [_row(gate, gauge) for gauge in gate.gauges]
@@ -83,6 +89,15 @@ def render_markdown(gate: Gate | LimitGate, name: str) -> str:
 def _row(gate: Gate, gauge: Gauge) -> str:
     before, now = (figure(gauge, value, gate.reference) for value in (gauge.before, gauge.now))
     return f"| {gauge.name} | {before} | {now} | {gauge.change:.3f}x | {left_open(gauge)} | {gauge.found} |"
+
+
+def _table_of_growth(gate: MemoryGate) -> list[str]:
+    rows = [
+        f"| {markdown(one.name)} | {markdown(one.line)} | {format_bytes(one.before_bytes)} "
+        f"| {format_bytes(one.now_bytes)} |"
+        for one in gate.growth[:_MOST_ROWS]
+    ]
+    return ["| | line | before | now |", "|---|---|---:|---:|", *rows, ""] if rows else []
 
 
 def _table_of_limits(gate: LimitGate) -> list[str]:

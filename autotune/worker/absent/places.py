@@ -59,7 +59,7 @@ class Places:
         self._parents: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._names: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._models: list[_Model] = []
-        self._at_line: defaultdict[Line | None, set[_Name]] = defaultdict(set)
+        self._at_line: defaultdict[tuple[Line | None, str], set[_Name]] = defaultdict(set)
         self._numbers: dict[_Key, int] = {}
         self._of_nodes: dict[int, _Key] = {}
         self._last: _Key = (None, None, None, "", "forward")
@@ -76,7 +76,8 @@ class Places:
         node = native._current_autograd_node()
         if node is None or (torch.is_grad_enabled() and not is_in_engine()):
             line, own_line = lines_here()
-            key: _Key = (self._module_at(line, node), line, own_line, operator, "recompute" if node else "forward")
+            module = self._module_at((line, operator), node)
+            key: _Key = (module, line, own_line, operator, "recompute" if node else "forward")
         else:
             # Gradients that meet a parameter have a node without a number.
             key = (*self._forward_of(node)[:3], operator, "backward")
@@ -121,8 +122,8 @@ class Places:
     def _forward_of(self, node: Any) -> _Key:
         return self._of_nodes.get(node._sequence_nr() + 1, self._last)
 
-    def _module_at(self, line: Line | None, node: Any) -> _Name | None:
-        """Return the module that runs.
+    def _module_at(self, line: tuple[Line | None, str], node: Any) -> _Name | None:
+        """Return the module that runs; ``line`` comes with the operator.
 
         A function that is computed again runs in none; its module is the one around its node's that was at that line.
         """
