@@ -162,21 +162,19 @@ def _leaks(trace: AllocationTrace, steps: _Steps) -> Iterator[Leak]:
     follows the last step is not seen, and what is made before the first forward may be of that step, too.
     """
     last = steps.step(len(trace.kinds))
-    made_by: defaultdict[Place, Counter[int]] = defaultdict(Counter)
     left: defaultdict[Place, Counter[int]] = defaultdict(Counter)
-    at_start: set[Place] = set()
+    at_start, at_first_start = set[Place](), set[Place]()
     for storage, made in steps.made.items():
         if trace.tensors[storage].role:
             continue
-        moment, size = steps.moment(made), trace.storage_bytes[storage]
-        made_by[moment.place][moment.step] += size
+        moment = steps.moment(made)
         if storage not in steps.freed:
-            left[moment.place][moment.step] += size
+            left[moment.place][moment.step] += trace.storage_bytes[storage]
         if moment.phase == "start":
-            at_start.add(moment.place)
+            (at_start if moment.step else at_first_start).add(moment.place)
     for place, by_step in left.items():
-        num_steps = last + (place not in at_start or 0 in made_by[place])
-        if by_step.keys() == made_by[place].keys() and len(by_step) == num_steps > 1:
+        num_steps = last + (place not in at_start or place in at_first_start)
+        if len(by_step) == num_steps > 1:
             yield Leak(place, min(by_step.values()))
 
 

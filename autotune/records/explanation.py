@@ -67,7 +67,7 @@ class HeldTensor:
 
 @dataclass(frozen=True)
 class Leak:
-    """Memory that every step leaves at a place, and that no later one frees: so many bytes more with each step."""
+    """Memory that each step that was followed leaves at a place: so many bytes more with each."""
 
     place: Place
     bytes: int

@@ -53,8 +53,8 @@ def explanation_sentences(explained: Explanation) -> tuple[str, ...]:
         rest = "of that" if len(told) == 1 else "of the rest"
         told.append(f"{format_bytes(made[0].bytes)} {rest} {_what(made[0])}.")
     told += (
-        f"Each step keeps {format_bytes(leak.bytes)} more, which no later step frees, made by {leak.place.operator} at "
-        f"{leak.place}."
+        f"Each step that was followed keeps {format_bytes(leak.bytes)} more than the one before, made by "
+        f"{leak.place.operator} at {leak.place}."
         for leak in explained.leaks
     )
     return tuple(told)

@@ -70,12 +70,16 @@ def test_memory_that_every_step_keeps_is_named_with_its_line(tmp_path: Path) -> 
 
     assert run.status == 0, run.errors
     line = 1 + next(number for number, text in enumerate(leaking.read_text().splitlines()) if "cross_entropy(" in text)
-    kept = [one for one in run.output.decode().splitlines() if one.startswith("Each step keeps")]
+    kept = [one for one in run.output.decode().splitlines() if one.startswith("Each step that was followed keeps")]
     assert len(kept) == 1
     assert "keeps 4 B more" in kept[0]
     assert kept[0].endswith(f"leaking.py:{line}.")
 
 
-def test_a_script_that_keeps_nothing_is_not_said_to(tmp_path: Path) -> None:
-    run = run_inside("explain", SCRIPT, "--for", "a100-40g", folder=tmp_path)
-    assert "Each step keeps" not in run.output.decode()
+def test_what_a_later_step_frees_is_not_said_to_be_kept(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    text = SCRIPT.read_text().replace("    schedule.step()", "    kept.append(loss)")
+    script.write_text(f"from collections import deque\nkept = deque(maxlen=1)\n{text}")
+    run = run_inside("explain", script, "--for", "a100-40g", folder=tmp_path)
+    assert run.status == 0, run.errors
+    assert "that was followed keeps" not in run.output.decode()

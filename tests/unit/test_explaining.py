@@ -290,7 +290,7 @@ def test_the_first_sentences_name_the_moment_and_the_line_that_holds_most() -> N
     assert explanation_sentences(explained()) == (
         "The step at batch size 8 holds 73 MiB of tensors at its peak, in the backward of layers.1 at model.py:7.",
         "44 MiB of that comes from model.py:7 (called at train.py:4): 3 tensors, most of them 20x1024x256 float32.",
-        "Each step keeps 7 MiB more, which no later step frees, made by sum at train.py:5.",
+        "Each step that was followed keeps 7 MiB more than the one before, made by sum at train.py:5.",
     )
 
 

@@ -114,7 +114,7 @@ def test_what_each_step_keeps_may_not_grow_at_all() -> None:
     found = decide(explained(LOSS), explained(LOSS, leaks=(leak(4),)))
     assert found.answer == "regression"
     assert found.sentences == (
-        "A leak that 'main' does not have: each step keeps more than the one before.",
+        "A leak that 'main' does not have: each step that was followed keeps more.",
         "As much memory as 'main': the step at batch size 8 holds 100 MiB at its peak.",
         "Each step keeps 4 B more from train.py:9: kept.append(f(x))",
     )

@@ -43,7 +43,7 @@ def decide_by_lines(
         heading = f"{'Less memory than' if change else 'As much memory as'} {against!r}"
     sentences = [f"{heading}: {_peaks(before, now)}."]
     if has_leak:
-        sentences.insert(0, f"A leak that {against!r} does not have: each step keeps more than the one before.")
+        sentences.insert(0, f"A leak that {against!r} does not have: each step that was followed keeps more.")
         sentences += [
             f"Each step keeps {format_bytes(one.bytes)} more{_where(one)}"
             for one in leaks[:_MOST_LINES]
