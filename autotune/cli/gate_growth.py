@@ -18,7 +18,7 @@ from ..records.study import StudySpec
 from ..tuning.checks import MODEL_SUFFIX
 from .explain import card_of
 from .gate_answer import EXITS, name_of, tell, write_reports
-from .gate_limit import OF_BUNDLES, check_positional, is_bundle, is_typed
+from .gate_limit import OF_BUNDLES, is_typed, names_script
 
 # Options that this gate has no use for, by their parameters.
 _UNUSED = {name: option for name, option in OF_BUNDLES.items() if name not in ("against", "allowed_growth")}
@@ -35,7 +35,7 @@ def compares_lines(context: typer.Context, positional: Sequence[str]) -> bool:
         UsageError: the options do not go together.
     """
     options, against = context.params, context.params["against"]
-    if against is None or not positional or is_bundle(positional[0]):
+    if against is None or not positional or not names_script(positional[0], is_module=options["is_module"]):
         return False
     if not is_typed(context, "against") and (options["limit_bytes"] is not None or options["cards"] is not None):
         return False
@@ -66,7 +66,6 @@ def gate_growth(options: Mapping[str, Any], positional: Sequence[str], reports: 
     from .spec import spec_of
     from .tables import make_console, print_changes
 
-    check_positional(positional, is_module=options["is_module"])
     script, *arguments = positional
     spec = spec_of({**options, "script": script, "arguments": tuple(arguments), "devices": None}, engine="eager")
     against: str = options["against"]

@@ -63,7 +63,7 @@ def limits_of(context: typer.Context, positional: Sequence[str]) -> Limits | Non
     given = {name: context.params[name] for name in ("limit_bytes", "cards")}
     if given.keys() & typed:
         given = {name: value if name in typed else None for name, value in given.items()}
-    elif positional and is_bundle(positional[0]):
+    elif positional and _is_bundle(positional[0]):
         return None
     limits = Limits(given["limit_bytes"], given["cards"])
     if limits.memory_bytes is None and limits.cards is None:
@@ -92,7 +92,7 @@ def gate_limit(
     from .spec import spec_of
     from .tables import make_console, print_changes
 
-    has_bundle = check_positional(positional, is_module=options["is_module"])
+    has_bundle = _check_positional(positional, is_module=options["is_module"])
     script, *arguments = positional[has_bundle:]
     read = read_bundle(Path(positional[0])) if has_bundle else None
     stack = None if read is None else read.stack
@@ -132,23 +132,27 @@ def is_typed(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def is_bundle(path: str) -> bool:
-    """Return whether a folder is a bundle."""
+def _is_bundle(path: str) -> bool:
     return (Path(path) / STACK_NAME).is_file()
 
 
-def check_positional(positional: Sequence[str], *, is_module: bool) -> bool:
+def names_script(first: str, *, is_module: bool) -> bool:
+    """Return whether what stands first is no bundle, but something to run."""
+    path = Path(first)
+    return is_module or path.is_file() or path.suffix == ".py" or shutil.which(first) is not None
+
+
+def _check_positional(positional: Sequence[str], *, is_module: bool) -> bool:
     """Return whether a bundle stands before the script; UsageError if one of them is missing."""
     if not positional:
         raise UsageError("the script is missing", hint="autotune gate train.py --limit 24GiB")
     first, *others = positional
-    if is_bundle(first):
+    if _is_bundle(first):
         if not others:
             raise UsageError(
                 f"{first!r} is a bundle, and the script is missing", hint="autotune gate BUNDLE train.py --limit 24GiB"
             )
         return True
-    is_script = is_module or Path(first).is_file() or shutil.which(first) is not None
-    if others and not is_script and Path(others[0]).is_file():
+    if others and not names_script(first, is_module=is_module) and Path(others[0]).is_file():
         raise UsageError(f"there is no bundle in {first!r}", hint="name a folder that `autotune run` has written")
     return False

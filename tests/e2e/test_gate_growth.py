@@ -112,3 +112,8 @@ def test_a_package_of_the_repository_that_is_installed_is_said_to_be_of_now(comm
     assert run.status == 0, run.errors
     said = run.output.decode().replace(f"{committed.parent}/", "")
     assert "Both versions ran src/layers.py as it is now: what is installed" in said
+
+
+def test_a_bundle_that_is_mistyped_is_named(committed: Path) -> None:
+    run = run_inside("gate", "bundel", "train.py", "--against", "stored", folder=committed.parent)
+    check_told(run, status=2, cause="bundel", next_step="autotune")
