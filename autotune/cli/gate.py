@@ -37,7 +37,8 @@ def gate(
     bundle: Annotated[
         str | None,
         typer.Argument(
-            metavar="[BUNDLE]", help="The folder that `autotune run` wrote. With --limit or --for it may be left out."
+            metavar="[BUNDLE]",
+            help="The folder that `autotune run` wrote. With --limit, --for or --against it may be left out.",
         ),
     ] = None,
     script: options.LaterScriptArgument = None,
