@@ -10,6 +10,7 @@ from ..errors import UsageError
 from ..records.cards import CARDS, Card, card_named
 from ..records.codec import to_json
 from ..records.engines import ENGINES
+from ..records.explanation import Explanation
 from ..records.study import StudySpec
 from . import options
 from .command import make_app, print_json
@@ -34,19 +35,10 @@ def explain(
     Nothing is computed, and no GPU is needed: the script's first steps are followed by the sizes of its tensors alone.
     """
     from .. import pipeline
-    from ..report.explanation import (
-        closing_sentences,
-        draw_timeline,
-        explanation_sentences,
-        kind_table,
-        line_table,
-        module_table,
-        tensor_table,
-    )
     from .live.run_count import RunCount
     from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
-    from .tables import make_console, print_changes, print_table
+    from .tables import make_console, print_changes
 
     spec = spec_of(context.params, engine=StudySpec.engine)
     if ENGINES[spec.engine].target != "script":
@@ -59,7 +51,24 @@ def explain(
     print_changes(make_console(), launcher.changes)
     if json:
         print_json(to_json(explained))
-        return
+    else:
+        _print(explained)
+    if interrupted.finish.is_set():
+        raise typer.Exit(130)
+
+
+def _print(explained: Explanation) -> None:
+    from ..report.explanation import (
+        closing_sentences,
+        draw_timeline,
+        explanation_sentences,
+        kind_table,
+        line_table,
+        module_table,
+        tensor_table,
+    )
+    from .tables import make_console, print_table
+
     console = make_console(stderr=False)
     console.print()
     for told in explanation_sentences(explained):
@@ -93,7 +102,7 @@ def _card_here() -> Card:
 
     for device in read_gpus().devices:
         if device.memory_bytes is not None:
-            return card_named(device.name, device.memory_bytes)
+            return card_named(device.name, device.usable_bytes or device.memory_bytes)
     return CARDS["a100-80gb"]
 
 

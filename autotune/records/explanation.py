@@ -35,6 +35,18 @@ STATE: tuple[Kind, ...] = ("parameters", "buffers", "gradients", "optimizer stat
 """What belongs to the model and its optimizer, whatever line has made it."""
 
 
+WORKSPACES = "workspaces and rounding"
+"""The name of what is held besides tensors."""
+
+PARTS: dict[Phase, str] = {
+    "start": "part before the forward",
+    "forward": "forward",
+    "backward": "backward",
+    "optimizer": "part after the backward",
+}
+"""The part of a step that each phase is. What follows a backward may be the next batch of the same step, too."""
+
+
 @dataclass(frozen=True)
 class Moment:
     """A moment of a step: ``phase`` and ``place`` are what the script is at, ``step`` counts from 0."""

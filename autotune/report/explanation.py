@@ -8,19 +8,13 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from textwrap import shorten
 
-from ..records.explanation import STATE, Explanation, HeldTensor, Moment
+from ..records.explanation import PARTS, STATE, WORKSPACES, Explanation, HeldTensor, Moment
 from ..records.outcome import Phase
 from ..records.units import format_bytes, format_share
 from ..records.words import alike, sentence
 from .cards import asked_sentences
 from .tables import Table
 
-_PHASES: dict[Phase, str] = {
-    "start": "part before the forward",
-    "forward": "forward",
-    "backward": "backward",
-    "optimizer": "part after the backward",
-}
 _SHORT_PHASES: dict[Phase, str] = {"start": "data", "forward": "forward", "backward": "backward", "optimizer": "rest"}
 _MOST_ROWS, _MOST_OPERATORS, _MOST_CODE, _LONGEST_NAME = 10, 2, 48, 20
 _COLUMNS, _ROWS = 64, 6
@@ -80,7 +74,7 @@ def kind_table(explained: Explanation) -> Table:
         for group in _grouped(explained.held, lambda one: one.kind)
     ]
     workspaces = explained.workspace_bytes
-    rows.append(("workspaces and rounding", format_bytes(workspaces), _share(workspaces, explained), ""))
+    rows.append((WORKSPACES, format_bytes(workspaces), _share(workspaces, explained), ""))
     return Table(("Held for", "Memory", "Share", "Tensors"), tuple(rows), frozenset({1, 2, 3}))
 
 
@@ -130,7 +124,7 @@ def tensor_table(explained: Explanation) -> Table:
                 first.kind.removesuffix(" activations"),
                 _owner(first) if count == 1 else alike(_owner(first)),
                 "" if first.kind in STATE else _cut(first.made.place.operator),
-                _until(first, explained) if count > 1 else _until(first, explained, whole=True),
+                _until(first, explained, whole=count == 1),
             )
         )
     columns = ("", "Tensor", "Memory", "Held for", "Of", "Made by", "Held until")
@@ -197,7 +191,7 @@ def _until(one: HeldTensor, explained: Explanation, *, whole: bool = False) -> s
     if one.freed.step > explained.moment.step:
         return "the next step"
     if not _has_module(one.freed):
-        return f"the {_PHASES[phase]}"
+        return f"the {PARTS[phase]}"
     if module == one.made.place.module and not one.parameter:
         return f"its {phase}"
     return f"{phase} of {module if whole else alike(module)}"
@@ -209,7 +203,7 @@ def _has_module(moment: Moment) -> bool:
 
 def _when(moment: Moment) -> str:
     """Say which part of a step a moment is in: `in the backward of lm_head at train.py:66`."""
-    place, phase, has_module = moment.place, _PHASES[moment.phase], _has_module(moment)
+    place, phase, has_module = moment.place, PARTS[moment.phase], _has_module(moment)
     of = f" of {'module ' if place.module.isdigit() else ''}{place.module}" if has_module else ","
     return f"in the {phase}{of} at {place.line or place}"
 

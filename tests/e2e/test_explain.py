@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -50,6 +51,43 @@ def test_the_document_has_every_tensor_with_its_module_line_and_end(tmp_path: Pa
     assert (saved["shape"], saved["dtype"]) == ([256, 4096], "float16")
     assert saved["kind"] == "saved activations"
     assert (saved["freed"]["phase"], saved["freed"]["place"]["module"]) == ("backward", "1"), "GELU needs it"
+
+
+def test_a_parameter_of_no_module_is_known_by_its_optimizer(tmp_path: Path) -> None:
+    run = run_inside("explain", SCRIPT, "--for", "a100-40g", "--json", "--", "--two-optimizers", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    held = [one for one in json.loads(run.output)["held"] if one["shape"] == [4096] and not one["parameter"]]
+    assert {"parameters", "optimizer state"} <= {one["kind"] for one in held}
+
+
+IN_THE_BACKWARD = """
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(256, 512), nn.Linear(512, 512)).cuda()
+optimizers = {weight: torch.optim.SGD([weight], lr=0.1) for weight in model.parameters()}
+
+def step(weight):
+    optimizers[weight].step()
+    weight.grad = None
+
+for weight in model.parameters():
+    weight.register_post_accumulate_grad_hook(step)
+for _ in range(20):
+    model(torch.ones(64, 256, device="cuda")).sum().backward()
+"""
+
+
+def test_a_step_that_ends_in_the_backward_begins_the_next_one_after_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(IN_THE_BACKWARD)
+    run = run_inside("explain", "train.py", "--for", "a100-40g", "--json", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    document = json.loads(run.output)
+    assert document["moment"]["phase"] == "backward"
+    phases = [phase for phase, _ in itertools.groupby(phase for phase, _ in document["timeline"])]
+    assert phases == ["start", "forward", "backward"]
 
 
 def test_one_card_at_a_time_is_explained(tmp_path: Path) -> None:

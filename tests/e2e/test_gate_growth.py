@@ -117,3 +117,10 @@ def test_a_package_of_the_repository_that_is_installed_is_said_to_be_of_now(comm
 def test_a_bundle_that_is_mistyped_is_named(committed: Path) -> None:
     run = run_inside("gate", "bundel", "train.py", "--against", "stored", folder=committed.parent)
     check_told(run, status=2, cause="bundel", next_step="autotune")
+
+
+def test_what_the_settings_compare_with_does_not_stand_in_the_way_of_a_limit(committed: Path) -> None:
+    (committed.parent / "autotune.toml").write_text('[gate]\nagainst = "script"\n')
+    run = run_inside("gate", "train.py", "--for", "a100-40g", folder=committed.parent)
+    assert run.status == 0, run.errors
+    assert run.output.decode().startswith("Within the limit: ")

@@ -30,7 +30,7 @@ def tell():
         if kind == "w":
             place = trace.places[number]
         elif kind == "a":
-            file, _, line = place.script_line.rpartition(":")
+            file, _, line = place.line.rpartition(":")
             told.append([place.module, place.operator, int(line or 0), place.way])
     print(json.dumps(told))
 """
@@ -187,6 +187,30 @@ tell()
     )
     modules = [module for module, operator, *_ in told if operator in ("addmm", "mse_loss")]
     assert modules == ["Model.layers.0", "Sequential.0", "MSELoss"]
+
+
+def test_a_part_of_a_model_that_is_called_alone_has_its_name_in_the_model(tmp_path: Path) -> None:
+    told = told_of(
+        MODEL
+        + """model = Model().cuda()
+model.layers(torch.ones(3, 4, device="cuda"))
+tell()
+""",
+        tmp_path,
+    )
+    assert [module for module, operator, *_ in told if operator in ("addmm", "sigmoid")] == ["layers.0", "layers.1"]
+
+
+def test_the_line_is_no_line_of_the_standard_library(tmp_path: Path) -> None:
+    told = told_of(
+        """import copy
+linear = nn.Linear(4, 4).cuda()
+other = copy.deepcopy(linear)
+tell()
+""",
+        tmp_path,
+    )
+    assert [line for _, operator, line, _ in told if operator == "clone"] == [3, 3]
 
 
 def test_modules_may_define_what_is_equal_to_them(tmp_path: Path) -> None:

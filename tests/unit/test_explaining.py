@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.cli.explain import card_of
+from autotune.machine.devices import Device, Gpus
 from autotune.predict.device_peak import peak_of
 from autotune.predict.explaining import explain
 from autotune.records.allocations import AllocationTrace, FirstTensor, Place, TensorRole, Traced, Way
@@ -215,6 +217,19 @@ def test_a_peak_before_training_is_said_to_be_there() -> None:
     assert first.startswith("Before its first step, the script holds 5 MiB")
 
 
+def test_what_the_next_step_frees_is_said_to_be_held_until_then() -> None:
+    script = Script()
+    script.begin("forward")
+    script.at("head", "train.py:1")
+    logits = script.make(5)
+    script.begin("backward")
+    script.begin("start")
+    script.begin("forward")
+    script.free(logits)
+    (row,) = tensor_table(explain(script.traced(), A100, script="train.py")).rows
+    assert row[-1] == "the next step"
+
+
 def test_an_empty_timeline_is_not_drawn() -> None:
     assert draw_timeline(replace(explained(), timeline=())) == ()
 
@@ -356,3 +371,34 @@ def test_a_gpu_of_this_machine_is_known_by_its_name(title: str) -> None:
 def test_a_gpu_that_is_not_in_the_list_counts_by_its_memory() -> None:
     card = card_named("NVIDIA Z9", 24 << 30)
     assert (card.name, card.title, card.memory_bytes) == ("24GiB", "NVIDIA Z9", 24 << 30)
+
+
+def gpu(name: str, memory_bytes: int | None) -> Device:
+    return Device(
+        index=0,
+        uuid="GPU-0",
+        name=name,
+        variables={},
+        torch_uuids=(),
+        memory_bytes=memory_bytes,
+        reserved_bytes=1 << 30,
+        used_bytes=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("devices", "card"),
+    [
+        ((), "a100-80gb"),
+        ((gpu("NVIDIA H200", 140 << 30),), "h200-141gb"),
+        ((gpu("NVIDIA Z9", 25 << 30),), "24GiB"),
+        ((gpu("NVIDIA GB10", None),), "a100-80gb"),
+    ],
+    ids=["no GPU", "a known one", "an unknown one", "one without memory of its own"],
+)
+def test_the_card_is_by_default_this_machine_s(
+    devices: tuple[Device, ...], card: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.machine.meters.nvidia.read_gpus", lambda: Gpus(devices))
+    assert card_of(None).name == card
+    assert card_of([A100]) is A100, "the one that is named"

@@ -97,10 +97,10 @@ def test_a_few_bytes_are_not_told() -> None:
 
 
 def test_a_peak_in_another_part_of_the_step_and_another_batch_size_are_said() -> None:
-    moment = replace(LOSS.made, phase="backward")
+    moment = replace(LOSS.made, phase="optimizer")
     found = decide(explained(LOSS, size=4), replace(explained(LOSS, LOSS), moment=moment))
     assert "the step at batch size 8, before 4, holds 200 MiB" in found.sentences[0]
-    assert found.sentences[1] == "The peak is now in the backward, and was in the forward."
+    assert found.sentences[1] == "The peak is now in the part after the backward, and was in the forward."
 
 
 @pytest.mark.parametrize(("allowed", "answer"), [(0.3, "pass"), (0.2, "regression")])

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from ...records.allocations import Place
-from ...records.explanation import STATE, Explanation, HeldTensor
+from ...records.explanation import PARTS, STATE, WORKSPACES, Explanation, HeldTensor
 from ...records.gate import Growth, MemoryAnswer, MemoryGate
 from ...records.units import format_bytes, format_share
 from ...records.words import alike, joined
@@ -50,7 +50,8 @@ def decide_by_lines(
             if one.bytes > 0
         ]
     if before.moment.phase != now.moment.phase:
-        sentences.append(f"The peak is now in the {now.moment.phase}, and was in the {before.moment.phase}.")
+        parts = [PARTS[one.moment.phase] for one in (now, before)]
+        sentences.append(f"The peak is now in the {parts[0]}, and was in the {parts[1]}.")
     told = [one for one in growth if one.bytes >= _WORTH_TELLING][:_MOST_LINES]
     sentences += [f"{format_bytes(one.bytes)} more{_where(one)}" for one in told]
     return MemoryGate(
@@ -92,7 +93,7 @@ def _growth(before: Explanation, now: Explanation) -> list[Growth]:
         )
         for (_, name, _), (old, new) in groups.items()
     ]
-    found.append(Growth("workspaces and rounding", "", (), before.workspace_bytes, now.workspace_bytes))
+    found.append(Growth(WORKSPACES, "", (), before.workspace_bytes, now.workspace_bytes))
     return _sorted(found)
 
 
