@@ -90,6 +90,18 @@ def test_a_step_that_ends_in_the_backward_begins_the_next_one_after_it(tmp_path:
     assert phases == ["start", "forward", "backward"]
 
 
+def test_the_batch_size_is_that_of_a_whole_batch(tmp_path: Path) -> None:
+    """Guards short epochs, whose last batch is among the steps that are followed."""
+    lines = IN_THE_BACKWARD.replace("for _ in range(20)", "for size in (64, 64, 64, 10, 10)").replace(
+        "64, 256", "size, 256"
+    )
+    (tmp_path / "train.py").write_text(lines)
+    run = run_inside("explain", "train.py", "--for", "a100-40g", "--json", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    assert json.loads(run.output)["batch_size"] == 64
+
+
 def test_one_card_at_a_time_is_explained(tmp_path: Path) -> None:
     run = run_inside("explain", SCRIPT, "--for", "t4-16g,a100-40g", folder=tmp_path)
     check_told(run, status=2, cause="lines are told for one card at a time", next_step="--for t4-16gb")

@@ -41,6 +41,7 @@ class TraceMode(Mode):
         self._recorder = make_recorder(self._places)
         self._arriving = ArrivingData()
         self._stepped_in_backward = False
+        self._batch_size: int | None = None  # of a whole batch: the last one of an epoch may be smaller
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
     def installed(self) -> None:
@@ -86,6 +87,7 @@ class TraceMode(Mode):
     def step(self, window: Window) -> None:
         """End with the last step that is needed."""
         self._note_roles()
+        self._batch_size = max(filter(None, (self._batch_size, window.batch_size)), default=None)
         several = len(self._script.steps.optimizers) > 1
         # What every step leaves shows as soon as a step without anything new has left it, too.
         steps = (_STEPS_OF_SEVERAL if several else _STEPS) + (self._places is not None)
@@ -105,7 +107,7 @@ class TraceMode(Mode):
         process.write(
             Traced(
                 trace=trace,
-                batch_size=window.batch_size,
+                batch_size=self._batch_size,
                 batch_control=batch_control_of(process.request, self._script.loaders),
                 blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
                 steps=process.steps,
