@@ -66,8 +66,9 @@ from .tuning.confirmation import Confirmation
 from .tuning.context import Context, Snapshot, devices_of, memory_of, proof_request, run_first, unused
 from .tuning.exporting import ExportedFile, FileExport
 from .tuning.gating import Entrant, Sitting
+from .tuning.memory_changes import try_changes
 from .tuning.proving import prove
-from .tuning.side_by_side import most_at_once
+from .tuning.side_by_side import most_at_once, say_nothing
 from .tuning.stopwatch import Stopwatch
 from .tuning.trials import Trials, open_search
 from .tuning.watcher import Watcher
@@ -356,19 +357,32 @@ def fit_cards(
 
 
 def explain(
-    spec: StudySpec, card: Card, *, launcher: Launcher, interruption: Interruption, runs: Path, name: str = "trace"
+    spec: StudySpec,
+    card: Card,
+    *,
+    launcher: Launcher,
+    interruption: Interruption,
+    runs: Path,
+    name: str = "trace",
+    tries_changes: bool = False,
+    progress: Callable[[int, int], None] = say_nothing,
 ) -> Explanation:
     """Follow the script's first steps by the sizes of its tensors; return what their peak holds on a card.
 
-    The run is made in a folder of the ``name``.
+    The run is made in a folder of the ``name``. ``tries_changes`` makes some more, of which ``progress`` is told how
+    many have ended, and how many were asked for.
 
     Raises:
         DiscoveryError: the script does not come to its second optimizer step so.
         InterruptionError: it was cancelled before.
     """
-    request = replace(trace_request(spec, card), tells_places=True)
-    traced = trace_once(request, _following(spec, launcher, interruption, runs), name)
-    return explain_trace(traced, card, script=Path(spec.script).name)
+    run = _following(spec, launcher, interruption, runs)
+    traced = trace_once(replace(trace_request(spec, card), tells_places=True), run, name)
+    explained = explain_trace(traced, card, script=Path(spec.script).name)
+    if not tries_changes:
+        return explained
+    changes, untried = try_changes(traced, spec, card, run, at_once=most_at_once(), progress=progress)
+    return replace(explained, changes=tuple(changes), untried=tuple(untried))
 
 
 def _following(

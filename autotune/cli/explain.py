@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
@@ -12,6 +13,7 @@ from ..records.codec import to_json
 from ..records.engines import ENGINES
 from ..records.explanation import Explanation
 from ..records.study import StudySpec
+from ..records.units import format_bytes
 from . import options
 from .command import make_app, print_json
 
@@ -22,6 +24,13 @@ def explain(
     arguments: options.ArgumentsArgument = None,
     is_module: options.ModuleOption = False,
     cards: options.CardOption = None,
+    changes: Annotated[
+        bool,
+        typer.Option(
+            "--changes",
+            help="Also follow the script with each change that may lower the peak: checkpointing, offloading, others.",
+        ),
+    ] = False,
     own_batch_size: options.OwnBatchSizeOption = None,
     python: options.PythonOption = None,
     start_timeout_s: options.StartTimeoutOption = None,
@@ -46,8 +55,16 @@ def explain(
     card = card_of(cards)
     launcher, runs = prepare_one_run("explain", spec)
     make_console().print("Following the unmodified script's first steps by the sizes of its tensors", style="dim")
-    with interruption() as interrupted, RunCount(make_console(), interrupted):
-        explained = pipeline.explain(spec, card, launcher=launcher, interruption=interrupted, runs=runs)
+    with interruption() as interrupted, RunCount(make_console(), interrupted) as count:
+        explained = pipeline.explain(
+            spec,
+            card,
+            launcher=launcher,
+            interruption=interrupted,
+            runs=runs,
+            tries_changes=changes,
+            progress=count.progress,
+        )
     print_changes(make_console(), launcher.changes)
     if json:
         print_json(to_json(explained))
@@ -59,6 +76,8 @@ def explain(
 
 def _print(explained: Explanation) -> None:
     from ..report.explanation import (
+        change_sentences,
+        change_table,
         closing_sentences,
         draw_timeline,
         explanation_sentences,
@@ -80,6 +99,14 @@ def _print(explained: Explanation) -> None:
     for table in tables:
         console.print()
         print_table(console, table)
+    if explained.changes:
+        console.say(
+            f"\nEach change alone; as it is, the script has {format_bytes(explained.peak_bytes)} at its peak:\n"
+        )
+        print_table(console, change_table(explained))
+        console.print()
+        for told in change_sentences(explained):
+            console.say(told)
     console.print()
     for told in closing_sentences(explained):
         console.say(told)

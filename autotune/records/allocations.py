@@ -119,6 +119,8 @@ class Traced:
     asked: tuple[str, ...] = ()  # lines that asked for a tensor's value, and got one that was not computed
     asked_integers: tuple[str, ...] = ()  # those of them that asked for a whole number
     notes: tuple[str, ...] = ()
+    step_flops: int = 0  # of matrix products, convolutions and attention, in the last step
+    moved_bytes: int = 0  # between the device and the CPU, in the last step
 
 
 def between(low: AllocationTrace, high: AllocationTrace, share: float) -> AllocationTrace:

@@ -7,6 +7,7 @@ from typing import Literal
 
 from .allocations import Place
 from .cards import Card
+from .memory_changes import ChangeEffect, UntriedChange
 from .outcome import Phase
 
 Kind = Literal[
@@ -93,7 +94,7 @@ class Explanation:
     ``peak_bytes`` is the peak of what torch's allocator has handed out, ``process_bytes`` that of the whole process on
     a card with room for everything. ``workspace_bytes`` of the peak are what kernels allocate for themselves, and what
     the allocator rounds up. ``timeline`` has the phase and the allocated bytes at moments of the step that has the
-    peak, in equal shares of its allocations.
+    peak, in equal shares of its allocations. ``changes`` and ``untried`` are of changes of the script, where asked for.
     """
 
     script: str
@@ -109,3 +110,5 @@ class Explanation:
     asked: tuple[str, ...] = ()
     asked_integers: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    changes: tuple[ChangeEffect, ...] = ()
+    untried: tuple[UntriedChange, ...] = ()

@@ -13,6 +13,7 @@ from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts, Located, Preload
 from .fingerprint import Fingerprint
 from .measuring import Measuring
+from .memory_changes import WorkerChange
 from .outcome import Outcome
 from .proof import Differences
 
@@ -86,6 +87,7 @@ class Request:
     is_stale: bool = False
     card: Card | None = None  # that a run in mode `trace` takes for its GPU
     checkpointed_blocks: int = 0  # of those that repeat in the model such a run checkpoints the first; or ALL_BLOCKS
+    change: WorkerChange = ""  # that such a run makes in the script
     tells_places: bool = False  # such a run names the module and the line of each allocation
     written: str = ""  # an exported file to apply as its user would; empty for none
     protocol: int = PROTOCOL_VERSION

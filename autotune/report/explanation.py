@@ -9,6 +9,7 @@ from itertools import groupby, pairwise
 from textwrap import shorten
 
 from ..records.explanation import PARTS, STATE, WORKSPACES, Explanation, HeldTensor, Moment
+from ..records.memory_changes import CHANGES, ChangeEffect
 from ..records.outcome import Phase
 from ..records.units import format_bytes, format_share
 from ..records.words import alike, sentence
@@ -18,6 +19,9 @@ from .tables import Table
 _SHORT_PHASES: dict[Phase, str] = {"start": "data", "forward": "forward", "backward": "backward", "optimizer": "rest"}
 _MOST_ROWS, _MOST_OPERATORS, _MOST_CODE, _LONGEST_NAME = 10, 2, 48, 20
 _COLUMNS, _ROWS = 64, 6
+_MOST_BY_HAND = 3
+# What a change frees, or costs, is told from such a share of the whole on.
+_LEAST_SHARE = 0.005
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -63,6 +67,7 @@ def closing_sentences(explained: Explanation) -> tuple[str, ...]:
         "None of it ran on a GPU: the script's first optimizer steps were followed by the sizes of its tensors.",
         *asked_sentences(explained.asked, explained.asked_integers),
         *(f"note: {note}" for note in explained.notes),
+        *(() if explained.changes else ("the same command with --changes tells what would lower the peak.",)),
     )
     return tuple(map(sentence, said))
 
@@ -129,6 +134,53 @@ def tensor_table(explained: Explanation) -> Table:
         )
     columns = ("", "Tensor", "Memory", "Held for", "Of", "Made by", "Held until")
     return Table(columns, tuple(rows), frozenset({0, 2}))
+
+
+def change_table(explained: Explanation) -> Table:
+    """Tabulate what each change of the script does to its peak, the lowest peak first."""
+    rows = [
+        (
+            one.change,
+            format_bytes(one.peak_bytes),
+            _effect(one, explained),
+            format_bytes(one.process_bytes),
+            ", ".join(_prices(one)),
+        )
+        for one in _by_peak(explained)
+    ]
+    return Table(("Change", "Peak", "Effect", "Process needs", "Price"), tuple(rows), frozenset({1, 2, 3}))
+
+
+def change_sentences(explained: Explanation) -> tuple[str, ...]:
+    """Say how the changes that lower the peak most are made, which cost and free nothing, and which cannot be made."""
+    useful = [one for one in _by_peak(explained) if one.peak_bytes < (1 - _LEAST_SHARE) * explained.peak_bytes]
+    told = [f"{one.change}: {CHANGES[one.change].by_hand}." for one in useful[:_MOST_BY_HAND]]
+    told += (
+        f"{one.change} frees nothing at the peak. Its price: {', '.join(prices)}."
+        for one in _by_peak(explained)
+        if one not in useful and (prices := _prices(one))
+    )
+    told += (f"{one.change} is left out: {one.reason}." for one in explained.untried)
+    return tuple(map(sentence, told))
+
+
+def _by_peak(explained: Explanation) -> list[ChangeEffect]:
+    return sorted(explained.changes, key=lambda one: (one.peak_bytes, one.process_bytes))
+
+
+def _effect(one: ChangeEffect, explained: Explanation) -> str:
+    change = one.peak_bytes / explained.peak_bytes - 1 if explained.peak_bytes else 0.0
+    return "none" if abs(change) < _LEAST_SHARE else f"{'+' if change > 0 else '-'}{format_share(abs(change))}"
+
+
+def _prices(one: ChangeEffect) -> list[str]:
+    """Return what a change costs."""
+    counted = []
+    if one.more_flops >= _LEAST_SHARE:
+        counted.append(f"{format_share(one.more_flops)} more arithmetic")
+    if one.moved_bytes:
+        counted.append(f"{format_bytes(one.moved_bytes)} between GPU and CPU")
+    return [*counted, *filter(None, [CHANGES[one.change].price])]
 
 
 def draw_timeline(explained: Explanation) -> tuple[str, ...]:

@@ -6,6 +6,8 @@ import itertools
 import json
 from pathlib import Path
 
+import pytest
+
 from .inside import run_inside
 from .processes import SCRIPTS
 from .told import check_told
@@ -33,6 +35,7 @@ def test_the_first_sentences_name_the_peak_and_the_line_that_holds_most(tmp_path
     assert "saved activations" in said
     assert "loss = nn.functional.cross_entropy(model(x)" in said, "the line's text"
     assert "None of it ran on a GPU" in said
+    assert said.endswith("The same command with --changes tells what would lower the peak.")
 
 
 def test_the_document_has_every_tensor_with_its_module_line_and_end(tmp_path: Path) -> None:
@@ -133,3 +136,48 @@ def test_what_a_later_step_frees_is_not_said_to_be_kept(tmp_path: Path) -> None:
     run = run_inside("explain", script, "--for", "a100-40g", folder=tmp_path)
     assert run.status == 0, run.errors
     assert "that was followed keeps" not in run.output.decode()
+
+
+CHANGES = SCRIPTS / "memory_changes.py"
+BY_HAND = (
+    "checkpoint all blocks",
+    "checkpoint half of the blocks",
+    "checkpoint all but products",
+    "chunk the loss",
+    "offload activations",
+    "bfloat16 autocast",
+    "fused optimizer",
+    "accumulate half batches",
+    "free gradients early",
+)
+
+
+def test_a_change_has_the_peak_that_it_has_by_hand(tmp_path: Path) -> None:
+    run = run_inside("explain", CHANGES, "--for", "a100-40g", "--changes", "--json", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    document = json.loads(run.output)
+    assert document["untried"] == []
+    told = {one["change"]: one["peak_bytes"] for one in document["changes"]}
+    of_traces = {"8-bit optimizer state", "expandable segments", "leave empty_cache out"}
+    assert told.keys() == {*BY_HAND, *of_traces}
+    assert told["checkpoint all blocks"] < 0.9 * document["peak_bytes"]
+    for change in BY_HAND:
+        by_hand = run_inside("explain", CHANGES, "--for", "a100-40g", "--json", "--", change, folder=tmp_path)
+        assert told[change] == pytest.approx(json.loads(by_hand.output)["peak_bytes"], rel=0.005), change
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_loss_whose_logits_are_read_otherwise_is_not_chunked(tmp_path: Path, when: str) -> None:
+    options = ("--for", "a100-40g", "--changes", "--", "--reads-logits", when)
+    run = run_inside("explain", CHANGES, *options, folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    said = " ".join(run.output.decode().split())
+    line = 1 + CHANGES.read_text().splitlines().index(
+        next(line for line in CHANGES.read_text().splitlines() if f'options.reads_logits == "{when}"' in line)
+    )
+    reason = f"the logits are also read by argmax at {CHANGES}:{line}"
+    assert f"Chunk the loss is left out: {reason}." in said
+    assert "Checkpoint all blocks: call each block by `torch.utils.checkpoint.checkpoint(" in said
+    assert "with --changes tells" not in said

@@ -38,6 +38,44 @@ def test_operators_that_cuda_has_a_kernel_for_are_recorded_whole() -> None:
     assert counts.split() == ["1", "1", "1"]
 
 
+def test_products_and_what_crosses_to_the_cpu_are_counted() -> None:
+    counts = run_on_absent_card(
+        """
+        wide, narrow = torch.randn(8, 16, device="cuda"), torch.ones(16, 4, device="cuda")
+        moved = recorder.moved_bytes
+        wide @ narrow
+        print(recorder.flops, recorder.moved_bytes - moved)
+        wide.cpu()
+        torch.ones(4).cuda()
+        torch.empty(8, 16).copy_(wide)
+        print(recorder.flops, recorder.moved_bytes - moved)
+        """
+    )
+    assert counts.split() == ["1024", "0", "1024", "1040"]
+
+
+def test_what_is_forgotten_was_never_made() -> None:
+    """Guards the operators of a trace: a replay takes the storages that follow one for its results."""
+    told = run_on_absent_card(
+        """
+        wide, narrow = torch.ones(8, 16, device="cuda"), torch.ones(16, 4, device="cuda")
+        product = wide @ narrow
+        recorder.watch(recorder.number_of(product))
+        copy = product.view(4, 8).clone()
+        wide.exp()
+        print(repr(recorder.reader))
+        recorder.forget()
+        trace = recorder.trace()
+        print([size for kind, size in zip(trace.kinds, map(trace.storage_bytes.__getitem__, trace.numbers))
+               if kind == "a"])
+        print([call.num_results for call in trace.operators if call.name == "mm"])
+        copy.sum()
+        print(recorder.reader.split(" at ")[0])
+        """
+    )
+    assert told.splitlines() == ["''", str([4 * 8 * 16, 4 * 16 * 4, 4 * 8 * 16]), "[0]", "sum"]
+
+
 def test_memory_is_of_the_stream_that_is_current() -> None:
     """Guards loaders that prefetch in a stream of their own, which torch's allocator keeps blocks apart for."""
     events = run_on_absent_card(

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils.flop_counter import flop_registry
 
 from ...predict.kernels import KERNELS
 from ...records.allocations import (
@@ -36,6 +37,7 @@ from .frames import asking_line, way_here
 from .known_values import KnownValues, are_small
 from .places import Places
 
+_COPIES = frozenset({"_to_copy", "clone", "copy_"})
 _IMAGE_DIMENSIONS = 4
 # No value is infinite or no number. What is computed from such an answer says no too.
 _SAYS_NO = frozenset({"isnan", "isinf"})
@@ -77,6 +79,11 @@ class AllocationRecorder(TorchDispatchMode):
         self._tensors: list[FirstTensor] = []
         self._thread = threading.local()
         self._known: dict[int, int] = {}  # a storage's address to its number
+        self._watched: set[int] = set()
+        self._forgotten: set[int] = set()
+        self._readers: dict[int, str] = {}  # of storages that are watched: the first operator that takes one, and where
+        self.flops = 0  # of matrix products, convolutions and attention
+        self.moved_bytes = 0  # between the device and the CPU
         self._references: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -103,7 +110,8 @@ class AllocationRecorder(TorchDispatchMode):
         """Return what was recorded."""
         events: list[tuple[EventKind, int]] = []
         # Storages that go together do so in the order of their addresses, which is another one in each process.
-        for kind, group in itertools.groupby(self._events, lambda event: event[0]):
+        kept, operators = self._without_forgotten()
+        for kind, group in itertools.groupby(kept, lambda event: event[0]):
             together = list(group)
             events += sorted(together) if kind == "f" else together
         kinds, numbers = zip(*events, strict=True) if events else ((), ())
@@ -111,7 +119,7 @@ class AllocationRecorder(TorchDispatchMode):
             "".join(kinds),
             numbers,
             tuple(self._storage_bytes),
-            tuple(self._operators),
+            tuple(operators),
             places=() if self._places is None else self._places.all(),
             tensors=tuple(self._tensors),
         )
@@ -121,6 +129,23 @@ class AllocationRecorder(TorchDispatchMode):
         number = None if tensor is None else self._known.get(tensor.untyped_storage()._cdata)
         if number is not None and self._tensors:
             self._tensors[number] = replace(self._tensors[number], role=role, parameter=parameter)
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of the storage of a tensor; None if the tensor is not on the device."""
+        return self._known.get(tensor.untyped_storage()._cdata)
+
+    def watch(self, number: int | None) -> None:
+        """See what becomes of a storage, whose operators may then be forgotten; None ends that."""
+        self._watched = self._forgotten | ({number} if number is not None else set())
+
+    def forget(self) -> None:
+        """Leave out the storage that is watched, and its copies, as if the script had not made them."""
+        self._forgotten |= self._watched
+
+    @property
+    def reader(self) -> str:
+        """Return an operator that takes what is forgotten, and its line; empty if there is none."""
+        return next((reader for read, reader in self._readers.items() if read in self._forgotten), "")
 
     def hollow(self, tensor: torch.Tensor) -> torch.Tensor:
         """Make a fake tensor in the form of a real one, on the same device."""
@@ -221,6 +246,10 @@ class AllocationRecorder(TorchDispatchMode):
         ):
             for leaf in leaves:
                 leaf._autotune_says_no = True  # type: ignore[attr-defined]
+        if name in _COPIES and len({each.device.type for each in (*given, *leaves)}) > 1:
+            self.moved_bytes += given[-1].nbytes
+        if formula := flop_registry.get(func.overloadpacket):
+            self.flops += formula(*args, **keywords, out_val=result)
         leaves = [leaf for leaf in leaves if leaf.device.type == "cuda"]
         storages = {leaf.untyped_storage()._cdata for leaf in leaves}
         self._accumulation.made(storages)
@@ -236,6 +265,12 @@ class AllocationRecorder(TorchDispatchMode):
                 self._operators.append(replace(call, num_results=new))
             for leaf in leaves:
                 self._see(leaf)
+            if self._watched and func.namespace != "prim" and not func.is_view:
+                for read in self._watched.intersection(map(self.number_of, given)):
+                    if name in _COPIES:
+                        self._watched.update(self._known[storage] for storage in storages)
+                    else:
+                        self._readers.setdefault(read, f"{name} at {asking_line()}")
         return result
 
     def _of_known_size(self, func: Any, args: Any, keywords: Any) -> Any:
@@ -269,6 +304,17 @@ class AllocationRecorder(TorchDispatchMode):
         if stream != self._stream:
             self._stream = stream
             self._add("s", stream)
+
+    def _without_forgotten(self) -> tuple[list[tuple[EventKind, int]], list[OperatorCall]]:
+        events, operators = [], list(self._operators)
+        for place, (kind, number) in enumerate(self._events):
+            if kind == "o":
+                results = self._events[place + 1 : place + 1 + operators[number].num_results]
+                left = sum(result not in self._forgotten for _, result in results)
+                operators[number] = replace(operators[number], num_results=left)
+            if kind not in "af" or number not in self._forgotten:
+                events.append((kind, number))
+        return events, operators
 
     def _see(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()

@@ -80,7 +80,8 @@ def _why_not_fused(kind: type[Optimizer], parameters: list[torch.Tensor]) -> str
     if kernel is None:
         return f"torch has no fused kernel for {kind.__name__}"
     for device in sorted({parameter.device.type for parameter in parameters}):
-        key = torch._C._dispatch_key_for_device(device)
+        # A torch without CUDA has none of the kernels for a GPU that is not there, but those for the CPU.
+        key = torch._C._dispatch_key_for_device(device if torch._C._has_cuda else "cpu")
         if not torch._C._dispatch_has_kernel_for_dispatch_key(f"aten::{kernel}", key):
             return f"torch has no fused kernel for {kind.__name__} on {device}"
     supported, _ = _default_to_fused_or_foreach(parameters, differentiable=False, use_fused=True)

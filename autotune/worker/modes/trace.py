@@ -10,13 +10,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils._pytree import tree_leaves
-from torch.utils.checkpoint import checkpoint
 
 from ...metering.trial_meter import Window
 from ...records.allocations import Traced
 from ...records.outcome import Fallback
 from ...records.run import ALL_BLOCKS
 from ..absent.allocator import expands
+from ..absent.changes import checkpoint_block, make_change
 from ..absent.cuda_in_cpp import CannotPretendError
 from ..absent.places import Places
 from ..absent.pretence import pretend
@@ -41,6 +41,7 @@ class TraceMode(Mode):
         self._recorder = make_recorder(self._places)
         self._arriving = ArrivingData()
         self._stepped_in_backward = False
+        self._counts = (0, 0)  # until the last step
         self._batch_size: int | None = None  # of a whole batch: the last one of an epoch may be smaller
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
@@ -54,6 +55,7 @@ class TraceMode(Mode):
             process.give_up(Fallback(cause=str(error), advice=ON_THE_GPU))
         if self._places is not None:
             self._places.install()
+        self._problem_of_change = make_change(process.request.change, self._recorder)
 
     def ready(self) -> None:
         """Begin a forward: the training call is about to be made."""
@@ -71,7 +73,7 @@ class TraceMode(Mode):
             blocks = self._blocks[call.root] = checkpointed_blocks(call.root)
             wanted = self._process.request.checkpointed_blocks
             for block in blocks if wanted == ALL_BLOCKS else blocks[: max(0, wanted - seen)]:
-                _checkpoint(block)
+                checkpoint_block(block, keeps_products=self._process.request.change == "selective checkpointing")
 
     def backward_begins(self, loss: Any) -> None:
         """Begin a backward."""
@@ -91,6 +93,9 @@ class TraceMode(Mode):
         several = len(self._script.steps.optimizers) > 1
         # What every step leaves shows as soon as a step without anything new has left it, too.
         steps = (_STEPS_OF_SEVERAL if several else _STEPS) + (self._places is not None)
+        counts = (self._recorder.flops, self._recorder.moved_bytes)
+        flops, moved_bytes = (now - before for now, before in zip(counts, self._counts, strict=True))
+        self._counts = counts
         if self._process.steps < steps:
             native: Any = torch._C
             self._stepped_in_backward = native._current_graph_task_id() != -1
@@ -98,6 +103,8 @@ class TraceMode(Mode):
                 self._recorder.begin("start")
             return
         process = self._process
+        if reason := self._problem_of_change():
+            process.give_up(Fallback(cause=reason, advice="Leave the change out."))
         problem = self._applied.problem() or self._applied.batch_problem(
             window.batch_size, window.micro_batches, self._arriving.arrived()
         )
@@ -111,6 +118,8 @@ class TraceMode(Mode):
                 batch_control=batch_control_of(process.request, self._script.loaders),
                 blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
                 steps=process.steps,
+                step_flops=flops,
+                moved_bytes=moved_bytes,
                 asked=tuple(self._recorder.asked),
                 asked_integers=tuple(self._recorder.asked_integers),
                 notes=tuple(process.notes),
@@ -148,12 +157,3 @@ def checkpointed_blocks(root: nn.Module) -> list[nn.Module]:
     found = [module for module in dict.fromkeys(repeated_modules(root)) if next(module.children(), None) is not None]
     inside = {inner for outer in found for inner in outer.modules() if inner is not outer}
     return [module for module in found if module not in inside]
-
-
-def _checkpoint(block: nn.Module) -> None:
-    forward = block.forward
-
-    def checkpointed(*arguments: Any, **keywords: Any) -> Any:
-        return checkpoint(forward, *arguments, use_reentrant=False, **keywords)
-
-    block.forward = checkpointed
