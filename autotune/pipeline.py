@@ -459,7 +459,6 @@ def gate(
     runs: Path,
     told: Callable[[str, int, Outcome | None], None],
     least_repetitions: int = 0,
-    graphs_only: bool = False,
 ) -> Gate | None:
     """Compare a bundle's setting with its earlier figures; None if the gate was interrupted."""
     stack = bundle.stack
@@ -475,8 +474,6 @@ def gate(
         runs=runs,
         told=told,
     )
-    if graphs_only:
-        return sitting.hold_graphs(baseline, reference)
     before = spec.script_sha256()
     found = sitting.hold(baseline, reference, script_sha256=before, least_repetitions=least_repetitions)
     if found is None or spec.script_sha256() == before:

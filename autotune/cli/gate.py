@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 
 _REFERENCES: dict[str, Reference] = {"stored": "stored", "script": "script"}
-_TOLD = {"setting": "the script", "other": "the other version of the script"}
 
 
 def gate(
@@ -88,14 +87,6 @@ def gate(
         typer.Option(
             "--update-baseline",
             help="Write the new figures to the --baseline FILE, unless they are a regression or not comparable.",
-        ),
-    ] = False,
-    graphs_only: Annotated[
-        bool,
-        typer.Option(
-            "--graphs-only",
-            help="Compare memory only, simulated from the script's graphs. Takes a few steps, times nothing, and also "
-            "works on a CPU.",
         ),
     ] = False,
     allowed_slowdown: Annotated[
@@ -190,7 +181,7 @@ def gate(
     _check(context.params, spec, reference, reports.values())
     other = other_version(str(against), spec) if reference == "other" else None
     before = _baseline(read, baseline, storage, may_be_new=update_baseline)
-    _check_baseline(before, other, graphs_only=graphs_only)
+    _check_baseline(before, other)
     launcher, runs = prepare_one_run("gate", spec, read.surroundings)
     console = make_console()
     began_at, script_sha256 = time.time(), spec.script_sha256()
@@ -205,9 +196,8 @@ def gate(
             launcher=launcher,
             interruption=interrupted,
             runs=runs,
-            told=lambda *what: _tell(console, *what, graphs_only=graphs_only),
+            told=lambda *what: _tell(console, *what),
             least_repetitions=LEAST_REPETITIONS if update_baseline else 0,
-            graphs_only=graphs_only,
         )
     print_changes(console, launcher.changes)
     if found is None:
@@ -220,7 +210,7 @@ def gate(
         if why_not := why_no_baseline(found):
             console.say(f"The baseline stays as it was: {why_not}.")
         else:
-            write_baseline(Path(baseline), new_baseline(found, key, spec, before))
+            write_baseline(Path(baseline), new_baseline(found, key, spec))
             console.say(f"Baseline written to {baseline}")
     raise typer.Exit(EXITS[found.answer])
 
@@ -231,17 +221,12 @@ def _check(
     from ..verdict.gate.baseline import LEAST_REPETITIONS
     from ..verdict.gate.comparison import LEAST_ALLOWED
 
-    updates, graphs_only, baseline = given["update_baseline"], given["graphs_only"], given["baseline"]
+    updates, baseline = given["update_baseline"], given["baseline"]
     if updates and baseline is None:
         raise UsageError("--update-baseline needs to know which file", hint="add --baseline autotune-gate.json")
     if updates and given["finalist_repetitions"] < LEAST_REPETITIONS:
         raise UsageError(
             f"a baseline takes {LEAST_REPETITIONS} repetitions at least", hint=f"--repetitions {LEAST_REPETITIONS}"
-        )
-    if graphs_only and (updates or reference == "script"):
-        other_option = "--update-baseline" if updates else "--against script"
-        raise UsageError(
-            f"{other_option} takes repetitions, and --graphs-only has none", hint="leave one of the two out"
         )
     if reference == "other" and not is_file(spec):
         raise UsageError(
@@ -249,7 +234,7 @@ def _check(
             hint="compare with the stored figures: leave --against out",
         )
     for name, field in {"--max-slowdown": "allowed_slowdown", "--max-memory-growth": "allowed_growth"}.items():
-        if given[field] < LEAST_ALLOWED and not graphs_only:
+        if given[field] < LEAST_ALLOWED:
             raise UsageError(
                 f"{name}: repetitions cannot show a loss below {format_share(LEAST_ALLOWED)}",
                 hint=f"{name} {format_share(LEAST_ALLOWED).replace(' ', '')}",
@@ -286,15 +271,9 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
     return found
 
 
-def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, graphs_only: bool) -> None:
+def _check_baseline(before: GateBaseline | None, other: StudySpec | None) -> None:
     if other is not None:
         return
-    if graphs_only and (before is None or before.graph is None):
-        raise UsageError(
-            "the baseline says nothing of the script's graphs: they could not be simulated, or the script has changed "
-            "since they were",
-            hint="name another version of the script: --against PATH",
-        )
     if before is None:
         raise UsageError(
             "the bundle has no figures of its setting: an earlier version of autotune wrote it",
@@ -302,12 +281,10 @@ def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, gra
         )
 
 
-def _tell(console: Any, name: str, number: int, outcome: Any, *, graphs_only: bool) -> None:
+def _tell(console: Any, name: str, number: int, outcome: Any) -> None:
     if outcome is not None:
         figures = format_measured(outcome.measurement) if isinstance(outcome, Measured) else first_line(outcome.cause)
         console.say(f"repetition {number + 1:2}  {name:8} {figures}")
-    elif graphs_only:
-        console.say(f"describing {_TOLD[name]}")
 
 
 def _keep(past: PastGate, storage: str, console: Any) -> None:

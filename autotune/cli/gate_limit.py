@@ -21,7 +21,6 @@ OF_BUNDLES = {
     "against": "--against",
     "baseline": "--baseline",
     "update_baseline": "--update-baseline",
-    "graphs_only": "--graphs-only",
     "allowed_slowdown": "--max-slowdown",
     "allowed_growth": "--max-memory-growth",
     "finalist_repetitions": "--repetitions",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ..errors import ExportError, PredictionError
-from ..predict.prediction import read_graphs
+from ..errors import ExportError
 from ..records.choice_types import StackLine
 from ..records.choices import choice_settings, converted_by, made_choices
 from ..records.codec import dumps
@@ -14,7 +13,6 @@ from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.environment import Environment
 from ..records.facts import Facts
-from ..records.gate import GraphReading
 from ..records.global_batch import accumulation_seen, accumulation_to_keep, global_batch
 from ..records.outcome import Measured
 from ..records.printable import printable, printable_strings, shell_word
@@ -104,7 +102,6 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         script_global_batch=global_batch(record, facts.baseline),
         reading=reading,
         script_reading=script_reading,
-        graph=_graph(facts, configuration),
         # A path that does not print would not be found again; the script itself may have any name.
         files=(*facts.files[:1], *(one for one in facts.files[1:] if printable(one.path) == one.path)),
         cautions=tuple(filter(None, [schedule_caution(record, configuration)])),
@@ -139,13 +136,6 @@ def _occurrences(record: StudyRecord, configuration: Configuration) -> dict[str,
     known = [one for one in measured if one]
     first = known[0] if known else {}
     return {plan: number for plan, number in first.items() if all(one.get(plan) == number for one in known)}
-
-
-def _graph(facts: Facts, configuration: Configuration) -> GraphReading | None:
-    try:
-        return read_graphs(facts, configuration)
-    except PredictionError:
-        return None
 
 
 def _variables(environment: Environment, configuration: Configuration) -> dict[str, str]:

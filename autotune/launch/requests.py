@@ -138,11 +138,6 @@ def discovery_request(spec: StudySpec, *, ends_at: float | None = None, searches
     )
 
 
-def graphs_request(spec: StudySpec, *, ends_at: float | None) -> Request:
-    """Make the request to describe a script of which only the graphs are asked for."""
-    return replace(discovery_request(spec, ends_at=ends_at), measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False)
-
-
 def audit_request(spec: StudySpec) -> Request:
     """Make the request to measure the script as it stands, and to see what it does by itself to what it keeps."""
     request = discovery_request(spec)

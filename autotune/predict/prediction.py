@@ -3,52 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ..errors import FormatError, PredictionError
+from ..errors import PredictionError
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.facts import Facts
-from ..records.gate import GraphReading
 from ..records.outcome import Measured
-from ..records.plan import ALL
 from .formulas import Formula
 from .memory_timeline import MemoryTimeline
 from .simulation import Kept, Simulated, Simulation
-
-
-def read_graphs(facts: Facts, configuration: Configuration) -> GraphReading:
-    """Simulate a setting on the graphs that discovery left.
-
-    Raises:
-        PredictionError: the graphs cannot be simulated, or have no such cluster, or not at this batch size.
-    """
-    predictor = Predictor(facts)
-    assert facts.calibration is not None, "there is no predictor without one"
-    prediction = predictor.predict(replace(configuration, engine=facts.calibration.engine))
-    sizes = predictor.dimensions_at(configuration.batch_size)
-    stashes: dict[str, int] = {}
-    for row in facts.clusters:
-        planned = any(plan.cluster_id == row.cluster_id and plan.count == ALL for plan in configuration.plans)
-        if planned or (row.is_layer and configuration.level > 0):
-            continue  # all of it is recomputed, so that it stashes nothing
-        try:
-            stash = Formula(row.saving_formula)(facts.dimensions | sizes)
-        except FormatError as error:
-            raise PredictionError(
-                f"a cluster's saved activations cannot be computed: {error}", hint="trials measure it"
-            ) from error
-        stashes[row.cluster_id] = max(stash, stashes.get(row.cluster_id, 0))  # a row for each strategy
-    return GraphReading(
-        batch_size=sizes.get("batch", configuration.batch_size),
-        peak_bytes=prediction.peak_bytes,
-        step_bytes=prediction.step_bytes,
-        stashes=stashes,
-        torch=facts.environment.torch,
-        device_name=facts.environment.device_name,
-        num_threads=facts.environment.num_threads if facts.environment.device_kind == "cpu" else 0,
-    )
-
 
 # The self-check's error, as a fraction: predictions that are further off would mislead more than help. Where an engine
 # fuses what is simulated operator by operator, they are brought to scale.

@@ -36,27 +36,6 @@ class Reading:
 
 
 @dataclass(frozen=True)
-class GraphReading:
-    """The memory of a step of a setting, told from the script's graphs alone, in bytes at ``batch_size``.
-
-    Operators hold other things under another torch, on another device or with other threads.
-    """
-
-    batch_size: int | None
-    peak_bytes: int
-    step_bytes: int  # of the peak, what a step adds to what is there between steps
-    stashes: dict[str, int]  # kept from forward to backward, by cluster that is not recomputed; clusters overlap
-    torch: str
-    device_name: str
-    num_threads: int  # 0 where threads do not matter
-
-    @property
-    def lasting_bytes(self) -> int:
-        """Return what is there between steps: parameters, buffers, the optimizer's state."""
-        return self.peak_bytes - self.step_bytes
-
-
-@dataclass(frozen=True)
 class GateBaseline:
     """The earlier figures of a setting that a gate compares with, to be kept in git."""
 
@@ -70,7 +49,6 @@ class GateBaseline:
     setting: Reading
     script: Reading | None = None  # as it stands, in the same repetitions; None where it was not measured
     arguments: tuple[str, ...] = ()  # the script's
-    graph: GraphReading | None = None  # None where the script's graphs could not be simulated
 
 
 @dataclass(frozen=True)
@@ -100,7 +78,6 @@ class Gate:
     environment: Environment | None = None
     reading: Reading | None = None
     script_reading: Reading | None = None
-    graph: GraphReading | None = None  # simulated of the setting where nothing was to be measured
 
     @property
     def reason(self) -> str:

@@ -10,7 +10,7 @@ from .environment import Environment
 from .facts import AccumulationControl, BatchControl, OptimizerFacts, PrecisionFacts
 from .figures import Figures
 from .fingerprint import Fingerprint, ModelPrint, SourceFile
-from .gate import GraphReading, Reading
+from .gate import Reading
 from .proof import Proof
 
 STACK_VERSION = 2
@@ -84,7 +84,6 @@ class Stack:
     script_global_batch: GlobalBatch | None = None
     reading: Reading | None = None
     script_reading: Reading | None = None
-    graph: GraphReading | None = None
     max_error: float = 0.0  # as of `StudySpec`; 0 where the model is not converted
     files: tuple[SourceFile, ...] = ()
     cautions: tuple[str, ...] = ()  # what the script would do wrong with the setting's batch size

@@ -7,14 +7,12 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
-from ..errors import PredictionError
 from ..launch.port import Launcher, RunResult
-from ..launch.requests import graphs_request, repetition_request
-from ..predict.prediction import read_graphs
+from ..launch.requests import repetition_request
 from ..records.configuration import Configuration
 from ..records.environment import Environment
 from ..records.facts import AccumulationControl, BatchControl
-from ..records.gate import Gate, GateBaseline, Gauge, GraphReading, Reference
+from ..records.gate import Gate, GateBaseline, Gauge, Reference
 from ..records.outcome import Measured, Outcome
 from ..records.run import Request
 from ..records.study import StudySpec
@@ -22,7 +20,6 @@ from ..records.words import joined
 from ..verdict.gate.baseline import differences, is_same_device, reference_for
 from ..verdict.gate.comparison import Allowed, GateRepetition, is_told, weigh
 from ..verdict.gate.decision import decide_gate, not_comparable
-from ..verdict.gate.graphs import decide_by_graphs, graphs_failed
 from ..verdict.repetitions import order_of_repetition
 from .budget import Budget, Interruption, RunCancel
 from .context import run_first
@@ -115,41 +112,6 @@ class Sitting:
         if self.interruption.finish.is_set() and not (failed or is_told(gauges)):
             return None
         return decide_gate(repetitions, gauges, reference, self._environment, differs, is_same=is_same)
-
-    def hold_graphs(self, baseline: GateBaseline | None, reference: Reference | None) -> Gate | None:
-        """Compare the memory that the script's graphs tell, without a repetition; return None if interrupted."""
-        reference = reference or ("stored" if self.other is None else "other")
-        now = self._read_graphs(self.setting, "the script", reference)
-        if now is None or isinstance(now, Gate):
-            return now
-        before = None if baseline is None else baseline.graph
-        if self.other is not None:
-            of_other = self._read_graphs(self.other, "the other version of the script", reference)
-            if not isinstance(of_other, GraphReading):
-                return of_other
-            before = of_other
-        if before is None:
-            reason = "Nothing to compare with: the baseline says nothing of the script's graphs."
-            return not_comparable(reason, reference, (), self._environment)
-        return decide_by_graphs(now, before, reference, allowed=self.allowed.memory_growth)
-
-    def _read_graphs(self, entrant: Entrant, script: str, reference: Reference) -> GraphReading | Gate | None:
-        """Return what the graphs of a script say of the setting, or the answer without that; None for Ctrl-C."""
-        if self.interruption.finish.is_set():
-            return None
-        result = self._run(entrant, 0, graphs_request(entrant.spec, ends_at=self._budget.ends_at), "graphs")
-        outcomes = (*result.outcomes, result.failure)
-        failure = next((one for one in outcomes if not isinstance(one, Measured | None)), None)
-        if failure is not None and self.interruption.explains(failure):
-            return None
-        if failure is None and result.facts is None and not result.reason:
-            return self._cut_off(reference)
-        if failure is not None or result.facts is None:
-            return graphs_failed(script, failure, result.reason, reference)
-        try:
-            return read_graphs(result.facts, self.setting.configuration)
-        except PredictionError as error:
-            return graphs_failed(script, None, str(error), reference)
 
     def _cut_off(self, reference: Reference | None) -> Gate | None:
         """Return the answer where not even one repetition was measured; None after Ctrl-C."""

@@ -241,21 +241,6 @@ def test_a_bundle_without_figures_names_the_ways_out(tmp_path: Path, make_bundle
     assert "--against PATH" in found.errors
 
 
-def test_graphs_alone_tell_what_an_edit_of_the_model_adds(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    larger = tmp_path / "larger.py"
-    text = SCRIPT.read_text().replace("ToyNet()", "ToyNet(width=64)")
-    larger.write_text(f"import sys; sys.path.insert(0, {str(SCRIPTS)!r})\n{text}")
-    options = ("--graphs-only", "--against", SCRIPT, "--time-budget", "60m", "--json")
-
-    found = run_inside("gate", make_bundle(SCRIPT, SETTING), larger, *options, folder=tmp_path)
-
-    gate = gate_of(found)
-    assert (gate.answer, gate.repetitions, gate.reading) == ("regression", 0, None)
-    assert gate.graph is not None
-    assert gate.graph.batch_size == SETTING.batch_size
-    assert "between steps (parameters, buffers, optimizer state)" in gate.reason
-
-
 def test_a_share_that_repetitions_cannot_tell_is_refused_before_anything_runs(
     tmp_path: Path, make_bundle: MakeBundle
 ) -> None:

@@ -68,7 +68,7 @@ def test_an_unknown_version_is_refused_before_anything_runs(committed: Path) -> 
     [
         (("--against", "script"), "compares the setting of a bundle, and there is none", "autotune gate BUNDLE"),
         (("--against", "HEAD", "--limit", "1GiB"), "does not go together with --limit", "leave --limit out"),
-        (("--against", "HEAD", "--graphs-only"), "does not go together with --graphs-only", "leave --graphs-only out"),
+        (("--against", "HEAD", "--history"), "does not go together with --history", "leave --history out"),
         (("-m", "train", "--against", "train.py"), "run as a module or by a launcher", "--against memory.json"),
         (("--against", "README"), "is no other version of train.py", "name a file that ends in .py"),
     ],

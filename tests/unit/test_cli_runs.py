@@ -87,12 +87,6 @@ def edit_bundle(**changes):
             "a baseline takes 8 repetitions",
             "--repetitions 8",
         ),
-        (["--graphs-only", "--against", "script"], "--against script takes repetitions", "leave one of the two out"),
-        (
-            ["--graphs-only", "--baseline", "b.json", "--update-baseline"],
-            "--update-baseline takes repetitions",
-            "leave one of the two out",
-        ),
         (["--max-slowdown", "0.1%"], "--max-slowdown: repetitions cannot show a loss below", "--max-slowdown 0.5%\n"),
         (
             ["--max-memory-growth", "0.1%"],
@@ -104,7 +98,6 @@ def edit_bundle(**changes):
         (["--markdown", "bundle"], "'bundle' is a folder", "name a file in it"),
         (["--against", "absent.py"], "absent.py", ""),
         (["--baseline", "absent.json"], "the baseline 'absent.json' cannot be read", ""),
-        (["--graphs-only"], "the baseline says nothing of the script's graphs", "--against PATH"),
     ],
 )
 def test_a_gate_that_cannot_be_held_is_refused_before_anything_runs(gate, options, cause, step):
@@ -149,18 +142,6 @@ def test_a_gate_tells_each_run_its_answer_and_what_became_of_files(gate):
     ]
     assert "and more" not in errors
     assert "/elsewhere/out: removed after each run" in errors
-
-
-def test_by_graphs_alone_only_what_is_described_is_told(gate):
-    def held(*_, told, graphs_only, other, **__):
-        assert graphs_only
-        assert Path(other.script).name == "before.py"
-        told("other", 0, None)
-        return PASSED
-
-    code, _, errors = gate(held, "--graphs-only", "--against", "before.py")
-    assert code == 0
-    assert errors.startswith("describing ")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from autotune.errors import ExportError
 from autotune.export.readme import render_readme
 from autotune.export.stack import build_stack, render_stack
 from autotune.export.variables import KNOWN, allowed, render_env_sh
-from autotune.predict.prediction import read_graphs
 from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
@@ -24,7 +23,6 @@ from autotune.records.stack import GlobalBatch, Stack
 from autotune.records.study import Remark
 from autotune.records.study_results import figures_of
 from autotune.records.units import format_rate
-from tests.fakes.predictable import DROPOUT, PREDICTABLE
 from tests.fakes.study_record import (
     BASELINE,
     FACTS,
@@ -417,13 +415,3 @@ def test_an_optimizer_that_the_script_decides_about_is_in_the_stack_as_it_is():
         dataclasses.replace(record, facts=facts), Configuration("eager", (), 0, 16, ("fused-optimizer=1",))
     )
     assert [layer.settings for layer in stack.layers] == [own.settings]
-
-
-def test_a_bundle_says_what_graphs_tell_of_its_setting_where_they_tell_anything():
-    record = study_record()
-    setting = Configuration("aot", (DROPOUT,), batch_size=16)
-    with_graphs = build_stack(dataclasses.replace(record, facts=PREDICTABLE), setting)
-    assert with_graphs.graph == read_graphs(PREDICTABLE, setting)
-    assert with_graphs.graph.batch_size == 16
-    assert with_graphs.graph.stashes.keys() == {row.cluster_id for row in PREDICTABLE.clusters}
-    assert build_stack(record, WINNER).graph is None

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from autotune.errors import UsageError
-from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, GraphReading, PastGate, Reading
+from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, PastGate, Reading
 from autotune.records.outcome import Died, OutOfMemory, ScriptError
 from autotune.records.study import StudySpec
 from autotune.report.gates import gate_table
@@ -25,7 +25,6 @@ from autotune.verdict.gate.baseline import (
 )
 from autotune.verdict.gate.comparison import Allowed, GateRepetition, judge_loss, weigh
 from autotune.verdict.gate.decision import decide_gate
-from autotune.verdict.gate.graphs import decide_by_graphs
 from autotune.verdict.gate.rendering import render_junit, render_markdown
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 
@@ -306,17 +305,6 @@ def test_what_a_gate_measured_is_a_later_ones_baseline(spec):
 
 
 @pytest.mark.parametrize(
-    ("changes", "is_kept"),
-    [({}, True), ({"script_sha256": "other"}, False), ({"arguments": ("--hidden", "4096")}, False)],
-    ids=["the same script", "it was edited", "other arguments"],
-)
-def test_what_was_simulated_of_the_same_script_stays_in_a_new_baseline(changes, is_kept, spec):
-    before = dataclasses.replace(BASELINE, graph=GRAPHS, **{"script_sha256": spec.script_sha256()} | changes)
-    made = new_baseline(gate_of(stored(400.0, 401.0, 399.0)), KEY, spec, before)
-    assert made.graph == (GRAPHS if is_kept else None)
-
-
-@pytest.mark.parametrize(
     ("rates", "why_not"),
     [
         ((400.0,) * 8, ""),
@@ -355,83 +343,6 @@ def test_the_device_says_what_to_compare_with(changes, expected, named):
     assert "the script's arguments" in differences(BASELINE, here, "abc", ("--hidden", "4096"))
     alone = dataclasses.replace(BASELINE, script=None)
     assert reference_for(alone, here) == ("stored" if expected == "stored" else None)
-
-
-# -- graphs alone
-
-GRAPHS = GraphReading(
-    batch_size=32,
-    peak_bytes=1000 * MIB,
-    step_bytes=700 * MIB,
-    stashes={"Block+": 500 * MIB, "gelu+": 100 * MIB, "embedding+": 20 * MIB},
-    torch="2.13.0",
-    device_name="Formula 1",
-    num_threads=2,
-)
-
-
-def by_graphs(*, lasting=0, step=0, allowed=0.03, reference="stored", stashes=(), **changes):
-    """The answer where so many MiB have come on top."""
-    grown = {name: size + dict(stashes).get(name, 0) * MIB for name, size in GRAPHS.stashes.items()}
-    peak, step_bytes = GRAPHS.peak_bytes + (lasting + step) * MIB, GRAPHS.step_bytes + step * MIB
-    now = dataclasses.replace(GRAPHS, peak_bytes=peak, step_bytes=step_bytes, stashes=grown)
-    now = dataclasses.replace(now, **changes)
-    return decide_by_graphs(now, GRAPHS, reference, allowed=allowed)
-
-
-def test_what_has_grown_is_named_with_where_it_is():
-    gate = by_graphs(lasting=10, step=90, stashes={"Block+": 85, "gelu+": 60})
-    assert (gate.answer, gate.repetitions) == ("regression", 0)
-    assert gate.sentences == (
-        "Regression: 10 % more memory than before.",
-        (
-            "The script's change at batch 32: +10 MiB between steps (parameters, buffers, optimizer state) and +90 MiB "
-            "at the highest point of a step, in `Block+`."
-        ),
-        (
-            "Peak 1.07 GiB, 1000 MiB before; 3 % more is allowed. It is simulated from the script's graphs; nothing "
-            "was timed."
-        ),
-    )
-
-
-def test_no_cluster_is_named_that_tells_less_than_half():
-    assert "in `gelu+`" in by_graphs(step=90, stashes={"gelu+": 60, "embedding+": 20}).reason
-    assert "in `" not in by_graphs(step=90, stashes={"gelu+": 40, "embedding+": 20}).reason
-    assert "in `Block+`" in by_graphs(step=-90, stashes={"Block+": -85, "gelu+": 60}).reason
-
-
-@pytest.mark.parametrize(
-    ("growth", "answer", "first"),
-    [
-        (30, "regression", "Regression: 3 % more memory than the other version of the script."),
-        (29, "pass", "No regression of memory."),
-        (0, "pass", "No regression of memory."),
-        (-4, "pass", "No regression of memory."),
-        (-20, "improvement", "Improvement: 2 % less memory than the other version of the script."),
-    ],
-)
-def test_growth_as_large_as_is_allowed_is_found_on_graphs(growth, answer, first):
-    gate = by_graphs(step=growth, reference="other")
-    assert (gate.answer, gate.sentences[0]) == (answer, first)
-    assert ("The script's change" in gate.reason) == (growth != 0)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"torch": "2.14.0"}, {"device_name": "Formula 2"}, {"num_threads": 1}, {"batch_size": 16}],
-    ids=lambda change: next(iter(change)),
-)
-def test_graphs_of_another_torch_or_device_are_no_measure(change):
-    gate = by_graphs(step=500, **change)
-    assert gate.answer == "not_comparable"
-    assert str(next(iter(change.values()))) in gate.sentences[0]
-    assert by_graphs(step=500, reference="other", **change).answer == "regression", "it may be what was edited"
-
-
-def test_where_no_growth_is_allowed_none_passes():
-    assert by_graphs(allowed=0.0).answer == "pass"
-    assert by_graphs(step=1, allowed=0.0).answer == "regression"
 
 
 # -- the files

@@ -346,7 +346,6 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("options", "cause", "step"),
         [
-            (["--limit", "2GiB", "--graphs-only"], "--limit does not go together with --graphs-only", "leave --graph"),
             (["--limit", "2GiB", "--baseline", "b.json"], "--limit does not go together with --baseline", "leave --b"),
             (["--for", "a100-40g", "--history"], "--for does not go together with --history", "leave --history out"),
             (["--for", "a100-40g", "--devices", "0"], "--for does not go together with --devices", "leave --devices"),

@@ -8,15 +8,10 @@ from collections import Counter
 
 import pytest
 
-from autotune import pipeline
-from autotune.errors import PredictionError
-from autotune.export.bundle import export_bundle, read_bundle
-from autotune.launch.port import RunResult
-from autotune.predict.prediction import read_graphs
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
-from autotune.records.gate import GATE_VERSION, Gate, GateBaseline, Reading
-from autotune.records.outcome import Died, OutOfMemory, ScriptError
+from autotune.records.gate import GATE_VERSION, GateBaseline, Reading
+from autotune.records.outcome import OutOfMemory, ScriptError
 from autotune.records.plan import Plan
 from autotune.records.study import StudySpec
 from autotune.tuning.budget import Interruption
@@ -24,8 +19,6 @@ from autotune.tuning.gating import Entrant, Sitting
 from autotune.verdict.gate.comparison import Allowed
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.launcher import FakeLauncher
-from tests.fakes.predictable import BLOCK, GRAPH, PREDICTABLE
-from tests.fakes.study_record import study_record
 
 SETTING = Configuration("aot", (Plan("gelu+", 1, -1),), 0, 64)
 SPEC = StudySpec("/somewhere/train.py", finalist_repetitions=20, python="python")
@@ -233,178 +226,3 @@ def test_what_does_not_fit_from_the_first_repetition_is_held_against_the_other_v
     gate = machine.hold(tmp_path, None, "other", other="/elsewhere/train.py")
     assert (gate.answer, gate.repetitions) == (answer, 1)
     assert [run.request.script for run in machine.launcher.runs] == ["/somewhere/train.py", "/elsewhere/train.py"]
-
-
-# -- graphs alone
-
-OTHER_GRAPH = dataclasses.replace(GRAPH, layers=())
-GRAPHS = Configuration("aot", (BLOCK,), 0, 8)
-
-
-def graphs_of(
-    tmp_path, *, facts=PREDICTABLE, baseline=None, reference=None, other=None, outcome=None, launcher=None, **changes
-):
-    """The answer of a gate by graphs alone, and the runs that it took."""
-    launcher = launcher or FakeLauncher(lambda _: outcome or measured(200.0, 8, MIB), facts=facts)
-    sitting = Sitting(
-        Entrant("setting", SPEC, GRAPHS),
-        Entrant("script", SPEC, Configuration()),
-        None if other is None else Entrant("other", dataclasses.replace(SPEC, script=other), GRAPHS),
-        batch_control=BatchControl("loaders"),
-        accumulation_control=None,
-        allowed=Allowed(),
-        launcher=launcher,
-        runs=tmp_path,
-        told=lambda *_: None,
-        **{"interruption": Interruption(), **changes},
-    )
-    return sitting.hold_graphs(baseline, reference), launcher.runs
-
-
-def test_graphs_are_simulated_with_the_setting_on_them_and_held_against_what_was_stored(tmp_path):
-    now = read_graphs(PREDICTABLE, GRAPHS)
-    larger = dataclasses.replace(now, peak_bytes=now.peak_bytes * 2)
-    gate, runs = graphs_of(tmp_path, baseline=dataclasses.replace(BASELINE, graph=larger))
-    assert (gate.answer, gate.reference, gate.repetitions, gate.graph) == ("improvement", "stored", 0, now)
-    (run,) = runs
-    assert run.request.mode == "discover"
-    assert run.request.configurations == (Configuration(),), "the script as it stands is what has its own graphs"
-    assert not run.request.memory_matrix
-
-
-def test_graphs_of_another_version_are_described_too_and_come_before_what_was_stored(tmp_path):
-    stored = dataclasses.replace(read_graphs(PREDICTABLE, GRAPHS), peak_bytes=1)
-    gate, runs = graphs_of(
-        tmp_path, baseline=dataclasses.replace(BASELINE, graph=stored), other="/elsewhere/train.py", reference="other"
-    )
-    assert (gate.answer, gate.reference) == ("pass", "other")
-    assert [run.request.script for run in runs] == ["/somewhere/train.py", "/elsewhere/train.py"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "answer", "words"),
-    [
-        ({"outcome": ScriptError("KeyError: 'lr'")}, "failed", "could not be described: KeyError: 'lr'."),
-        ({"facts": dataclasses.replace(PREDICTABLE, graphs=())}, "failed", "Memory can't be simulated from"),
-        ({"facts": dataclasses.replace(PREDICTABLE, graphs=(OTHER_GRAPH,))}, "failed", "no cluster for Block+"),
-        ({}, "not_comparable", "the baseline says nothing of the script's graphs"),
-    ],
-    ids=["the script fails", "no graph", "no such cluster", "no baseline"],
-)
-def test_where_graphs_tell_nothing_the_cause_is_told(tmp_path, changes, answer, words):
-    gate, _ = graphs_of(tmp_path, baseline=BASELINE, **changes)
-    assert gate.answer == answer
-    assert words in gate.reason
-
-
-def test_graphs_that_only_the_other_version_lacks_are_told_as_its(tmp_path, monkeypatch):
-    ran = FakeLauncher.run
-    without = dataclasses.replace(PREDICTABLE, graphs=())
-
-    def run(self, request, **about):
-        found = ran(self, request, **about)
-        return dataclasses.replace(found, facts=without) if request.script == "/elsewhere/train.py" else found
-
-    monkeypatch.setattr(FakeLauncher, "run", run)
-    gate, runs = graphs_of(tmp_path, other="/elsewhere/train.py", reference="other")
-    assert (gate.answer, gate.reference, len(runs)) == ("failed", "other", 2)
-    assert "the other version of the script" in gate.reason
-
-
-def test_a_description_that_died_of_ctrl_c_is_no_failure_of_the_script(tmp_path):
-    interruption = Interruption()
-
-    def dies(_):
-        interruption.finish.set()
-        return Died("ended by SIGINT", signal="SIGINT")
-
-    launcher = FakeLauncher(dies, facts=PREDICTABLE)
-    assert graphs_of(tmp_path, baseline=BASELINE, interruption=interruption, launcher=launcher)[0] is None
-
-
-def test_a_description_that_was_cut_off_by_ctrl_c_has_no_answer(tmp_path, monkeypatch):
-    interruption = Interruption()
-
-    def run(*_, **__):
-        interruption.finish.set()
-        return RunResult((None,), None, None, tmp_path)
-
-    monkeypatch.setattr(FakeLauncher, "run", run)
-    assert graphs_of(tmp_path, baseline=BASELINE, interruption=interruption)[0] is None
-
-
-def test_what_the_setting_recomputes_is_no_stash_of_its():
-    plain = read_graphs(PREDICTABLE, Configuration("aot", (), 0, 8)).stashes
-    assert plain.keys() == {row.cluster_id for row in PREDICTABLE.clusters}
-    first, *_ = PREDICTABLE.clusters
-    rows = (*PREDICTABLE.clusters, dataclasses.replace(first, strategy=2, saving_formula="1"))
-    twice = dataclasses.replace(PREDICTABLE, clusters=rows)
-    assert read_graphs(twice, Configuration("aot", (), 0, 8)).stashes == plain, "the larger of two strategies"
-    block = dataclasses.replace(first, cluster_id="Block+", is_layer=True)
-    layered = dataclasses.replace(PREDICTABLE, clusters=(*PREDICTABLE.clusters, block))
-    assert "Block+" in read_graphs(layered, Configuration("aot", (), 0, 8)).stashes
-    assert "Block+" not in read_graphs(layered, GRAPHS).stashes
-    assert "Block+" not in read_graphs(layered, Configuration("aot", (), 1, 8)).stashes
-    unknown = dataclasses.replace(PREDICTABLE, clusters=(dataclasses.replace(first, saving_formula="s99"),))
-    with pytest.raises(PredictionError, match="s99"):
-        read_graphs(unknown, GRAPHS)
-
-
-def test_a_run_that_was_cut_off_is_told_as_that_and_not_as_a_failure(tmp_path, monkeypatch):
-    nothing = RunResult((None,), None, None, tmp_path)
-    monkeypatch.setattr(FakeLauncher, "run", lambda *_, **__: nothing)
-    gate, _ = graphs_of(tmp_path, baseline=BASELINE)
-    assert (gate.answer, gate.reason) == (
-        "not_comparable",
-        "Nothing was measured: --time-budget was over before the first run was.",
-    )
-
-
-def test_threads_count_where_they_compute():
-    on_cpu, on_gpu = (
-        read_graphs(
-            dataclasses.replace(
-                PREDICTABLE, environment=dataclasses.replace(PREDICTABLE.environment, device_kind=kind)
-            ),
-            GRAPHS,
-        )
-        for kind in ("cpu", "cuda")
-    )
-    assert (on_cpu.num_threads, on_gpu.num_threads) == (PREDICTABLE.environment.num_threads, 0)
-
-
-def test_interrupted_before_its_graphs_were_described_it_says_nothing(tmp_path):
-    interruption = Interruption()
-    interruption.finish.set()
-    assert graphs_of(tmp_path, baseline=BASELINE, interruption=interruption) == (None, [])
-
-
-@pytest.mark.parametrize("is_edited", [True, False])
-def test_repetitions_of_a_script_that_was_edited_meanwhile_tell_nothing(tmp_path, monkeypatch, is_edited):
-    script = tmp_path / "train.py"
-    script.write_text("print('before')")
-    passed = Gate("pass", ("All is well.",), "stored", repetitions=8, environment=ENVIRONMENT)
-
-    def hold(*_, **__):
-        if is_edited:
-            script.write_text("print('after')")
-        return passed
-
-    monkeypatch.setattr(pipeline.Sitting, "hold", hold)
-    found = pipeline.gate(
-        read_bundle(export_bundle(study_record(), tmp_path / "bundle")),
-        StudySpec(str(script), working_directory=str(tmp_path)),
-        None,
-        reference=None,
-        other=None,
-        allowed=Allowed(),
-        launcher=FakeLauncher(lambda _: None, root=tmp_path),
-        interruption=Interruption(),
-        runs=tmp_path / "runs",
-        told=lambda *_: None,
-    )
-    if is_edited:
-        assert found.answer == "not_comparable"
-        assert "was edited while it was measured" in found.reason
-    else:
-        assert found is passed

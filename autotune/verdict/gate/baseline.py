@@ -36,7 +36,6 @@ def baseline_of_bundle(stack: Stack, configuration: str) -> GateBaseline | None:
         setting=stack.reading,
         script=stack.script_reading,
         arguments=stack.arguments,
-        graph=stack.graph,
     )
 
 
@@ -94,24 +93,21 @@ def write_baseline(path: Path, baseline: GateBaseline) -> None:
         ) from error
 
 
-def new_baseline(gate: Gate, configuration: str, spec: StudySpec, before: GateBaseline | None = None) -> GateBaseline:
-    """Return what this sitting measured, as the baseline of later ones; what was simulated before may hold."""
+def new_baseline(gate: Gate, configuration: str, spec: StudySpec) -> GateBaseline:
+    """Return what this sitting measured, as the baseline of later ones."""
     assert gate.reading is not None
     assert gate.environment is not None
-    script_sha256 = spec.script_sha256()
-    is_same = before is not None and (before.script_sha256, before.arguments) == (script_sha256, spec.arguments)
     return GateBaseline(
         version=GATE_VERSION,
         autotune=__version__,
         taken_on=dt.datetime.now(dt.UTC).date().isoformat(),
         configuration=configuration,
         script_name=Path(spec.script).name,
-        script_sha256=script_sha256,
+        script_sha256=spec.script_sha256(),
         environment=gate.environment,
         setting=gate.reading,
         script=gate.script_reading,
         arguments=spec.arguments,
-        graph=before.graph if before is not None and is_same else None,
     )
 
 
