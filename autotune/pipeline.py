@@ -350,7 +350,7 @@ def fit_cards(
 
     Raises:
         DiscoveryError: the script does not come to its second optimizer step so.
-        InterruptionError: it was cancelled before.
+        InterruptionError: it was cancelled before. What is cancelled later has no changes.
     """
     run = _following(spec, launcher, interruption, runs)
     return trace_cards(spec, cards, run, at_once=most_at_once(), progress=progress)
@@ -381,7 +381,10 @@ def explain(
     explained = explain_trace(traced, card, script=Path(spec.script).name)
     if not tries_changes:
         return explained
-    changes, untried = try_changes(traced, spec, card, run, at_once=most_at_once(), progress=progress)
+    try:
+        changes, untried = try_changes(traced, spec, card, run, at_once=most_at_once(), progress=progress)
+    except InterruptionError:
+        return explained
     return replace(explained, changes=tuple(changes), untried=tuple(untried))
 
 

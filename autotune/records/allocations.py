@@ -121,6 +121,7 @@ class Traced:
     notes: tuple[str, ...] = ()
     step_flops: int = 0  # of matrix products, convolutions and attention, in the last step
     moved_bytes: int = 0  # between the device and the CPU, in the last step
+    optimizers: tuple[str, ...] = ()  # their classes
 
 
 def between(low: AllocationTrace, high: AllocationTrace, share: float) -> AllocationTrace:

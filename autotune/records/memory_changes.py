@@ -42,19 +42,19 @@ CHANGES: dict[ChangeName, MemoryChange] = {
         "call the first half of the blocks by `torch.utils.checkpoint.checkpoint(block, ..., use_reentrant=False)`"
     ),
     "checkpoint all but products": MemoryChange(
-        "call each block by `checkpoint(block, ..., use_reentrant=False, context_fn=partial("
-        "create_selective_checkpoint_contexts, [...]))`, with the operators of products and attention in the list",
-        "all other operators again",
+        "call each block by `checkpoint(block, ..., use_reentrant=False, context_fn=...)`, as the guide shows",
+        "all other operators once more",
     ),
     "chunk the loss": MemoryChange(
-        f"split the input of the last layer, and the targets, into {LOSS_CHUNKS} chunks, and add up "
-        "`checkpoint(lambda x, y: cross_entropy(layer(x), y, reduction='sum'), x, y, use_reentrant=False)` of each"
+        f"split the last layer's input and the targets into {LOSS_CHUNKS} chunks, `checkpoint` layer and loss of each "
+        "with `reduction='sum'`, and divide the sum of the losses by the number of targets"
     ),
     "offload activations": MemoryChange(
         "call model and loss under `torch.autograd.graph.save_on_cpu(pin_memory=True)`"
     ),
     "bfloat16 autocast": MemoryChange(
-        "call the model under `torch.autocast('cuda', dtype=torch.bfloat16)`, and give the loss `output.float()`",
+        "call `output = model(...)` under `torch.autocast('cuda', dtype=torch.bfloat16)`, and then write "
+        "`output = output.float()`",
         "bfloat16 arithmetic",
     ),
     "fused optimizer": MemoryChange("give the optimizer `fused=True`"),
@@ -62,7 +62,7 @@ CHANGES: dict[ChangeName, MemoryChange] = {
         "take the optimizer of the same name from bitsandbytes, such as `bnb.optim.AdamW8bit`", "rounding to 8 bits"
     ),
     "accumulate half batches": MemoryChange(
-        "halve the batch size and the loss, and step after every second backward", "two smaller batches for each"
+        "halve the batch size and the loss, and step after every second backward", "two smaller batches in each step"
     ),
     "free gradients early": MemoryChange("call `optimizer.zero_grad(set_to_none=True)` right after `optimizer.step()`"),
     "expandable segments": MemoryChange("set `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True` in the environment"),

@@ -21,7 +21,7 @@ _MOST_ROWS, _MOST_OPERATORS, _MOST_CODE, _LONGEST_NAME = 10, 2, 48, 20
 _COLUMNS, _ROWS = 64, 6
 _MOST_BY_HAND = 3
 # What a change frees, or costs, is told from such a share of the whole on.
-_LEAST_SHARE = 0.005
+_LEAST_SHARE, _NO_EFFECT = 0.005, "none"
 _BARS = " ▁▂▃▄▅▆▇█"
 
 
@@ -154,13 +154,14 @@ def change_table(explained: Explanation) -> Table:
 def change_sentences(explained: Explanation) -> tuple[str, ...]:
     """Say how the changes that lower the peak most are made, which cost and free nothing, and which cannot be made."""
     useful = [one for one in _by_peak(explained) if one.peak_bytes < (1 - _LEAST_SHARE) * explained.peak_bytes]
-    told = [f"{one.change}: {CHANGES[one.change].by_hand}." for one in useful[:_MOST_BY_HAND]]
-    told += (
-        f"{one.change} frees nothing at the peak. Its price: {', '.join(prices)}."
-        for one in _by_peak(explained)
-        if one not in useful and (prices := _prices(one))
-    )
-    told += (f"{one.change} is left out: {one.reason}." for one in explained.untried)
+    told = [f"`{one.change}`: {CHANGES[one.change].by_hand}." for one in useful[:_MOST_BY_HAND]]
+    for one in (one for one in _by_peak(explained) if one not in useful):
+        effect = _effect(one, explained)
+        if effect != _NO_EFFECT:
+            told.append(f"`{one.change}` raises the peak by {effect.removeprefix('+')}.")
+        elif prices := _prices(one):
+            told.append(f"`{one.change}` frees nothing at the peak. Its price: {', '.join(prices)}.")
+    told += (f"No `{one.change}`: {one.reason.rstrip('.')}." for one in explained.untried)
     return tuple(map(sentence, told))
 
 
@@ -170,7 +171,7 @@ def _by_peak(explained: Explanation) -> list[ChangeEffect]:
 
 def _effect(one: ChangeEffect, explained: Explanation) -> str:
     change = one.peak_bytes / explained.peak_bytes - 1 if explained.peak_bytes else 0.0
-    return "none" if abs(change) < _LEAST_SHARE else f"{'+' if change > 0 else '-'}{format_share(abs(change))}"
+    return _NO_EFFECT if abs(change) < _LEAST_SHARE else f"{'+' if change > 0 else '-'}{format_share(abs(change))}"
 
 
 def _prices(one: ChangeEffect) -> list[str]:

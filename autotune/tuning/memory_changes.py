@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
@@ -13,13 +14,14 @@ from ..predict.device_peak import outside_bytes, peak_of
 from ..records.allocations import AllocationTrace, FirstTensor, Traced
 from ..records.cards import Card
 from ..records.memory_changes import ChangeEffect, ChangeName, UntriedChange, WorkerChange
-from ..records.outcome import Measured
+from ..records.outcome import Fallback, Measured
 from ..records.run import ALL_BLOCKS, Request
 from ..records.study import StudySpec
 from .card_fit import Run
 from .side_by_side import SideBySide
 
-# Of bitsandbytes: smaller tensors keep 32 bits, and each block of values has a float32 besides.
+# Of bitsandbytes: smaller tensors keep their type, and each block of values has a float32 besides.
+_IN_BITSANDBYTES = frozenset({"Adam", "AdamW", "SGD", "RMSprop", "Adagrad", "Lion", "LAMB", "LARS"})
 _LEAST_IN_8_BITS, _IN_A_BLOCK = 4096, 256
 
 
@@ -50,32 +52,61 @@ def try_changes(
         at_once: how many runs go on at a time.
         progress: is told how many runs have ended, and how many were asked for.
     """
-    effects, untried = [], []
+    reasons = dict(_reasons_against(own))
+    attempts = {name: one for name, one in _attempts(own, spec, card).items() if name not in reasons}
+    traces: dict[ChangeName, Traced] = {}
     with SideBySide[Traced](at_once, progress) as runs:
 
         def follow(name: ChangeName, request: Request) -> Future[Traced]:
             return runs.submit(lambda: _trace(run(request, name.replace(" ", "-"))))
 
-        attempts = dict(_attempts(own, spec, card))
         followed = {name: follow(name, attempt.request) for name, attempt in attempts.items()}
-        traces: dict[ChangeName, Traced] = {}
         for name, future in followed.items():
             try:
                 traces[name] = future.result()
             except DiscoveryError as error:
-                untried.append(UntriedChange(name, str(error)))
-    derived = _of_other_traces(own, traces.get("fused optimizer", own))
-    for name, traced in (traces | dict(derived)).items():
-        parts = attempts[name].parts if name in attempts else 1
-        effects.append(
-            ChangeEffect(
-                name,
-                *_peaks(traced.trace, card),
-                more_flops=parts * traced.step_flops / own.step_flops - 1 if own.step_flops else 0.0,
-                moved_bytes=max(0, parts * traced.moved_bytes - own.moved_bytes),
-            )
-        )
-    return effects, untried
+                reasons[name] = str(error)
+    of_others = _of_other_traces(own, traces.get("fused optimizer", own))
+    traces |= {name: traced for name, traced in of_others.items() if name not in reasons}
+    effects = [
+        ChangeEffect(name, *_peaks(traced.trace, card), *_prices(own, traced, attempts.get(name)))
+        for name, traced in traces.items()
+    ]
+    return effects, [UntriedChange(name, reason) for name, reason in reasons.items()]
+
+
+def _reasons_against(own: Traced) -> Iterator[tuple[ChangeName, str]]:
+    """Yield the changes that need no run to be refused, each with the reason."""
+    blocks, again = sum(own.blocks.values()), [place for place in own.trace.places if place.way == "recompute"]
+    checkpoints = any(part.isdigit() for place in again for part in place.module.split("."))
+    of_blocks: tuple[ChangeName, ...] = (
+        "checkpoint all blocks",
+        "checkpoint half of the blocks",
+        "checkpoint all but products",
+    )
+    for name in of_blocks:
+        if checkpoints:
+            yield name, "the script checkpoints already, which `autotune audit` looks at"
+        elif not blocks:
+            yield name, "no module with others inside repeats in the model"
+        elif blocks == 1 and name == "checkpoint half of the blocks":
+            yield name, "the model has one block"
+    if any(place.operator == "_log_softmax" for place in again):
+        yield "chunk the loss", "the script checkpoints its loss already"
+    if own.batch_size is None:
+        yield "accumulate half batches", "the batch size could not be counted"
+    elif not own.batch_control.can_set:
+        yield "accumulate half batches", own.batch_control.reason or "the batch size cannot be set"
+    elif own.batch_size % 2:
+        yield "accumulate half batches", f"the batch size {own.batch_size} is odd"
+    if unknown := [name for name in own.optimizers if name not in _IN_BITSANDBYTES]:
+        yield "8-bit optimizer state", f"bitsandbytes has no {unknown[0]} of 8 bits"
+    elif all(map(_is_kept, own.trace.tensors)):
+        yield "8-bit optimizer state", f"no optimizer has state of {_LEAST_IN_8_BITS:,} values or more"
+    if own.trace.expands:
+        yield "expandable segments", "the environment has them already"
+    if "e" not in own.trace.kinds:
+        yield "leave empty_cache out", "the script does not call it"
 
 
 def _trace(result: RunResult) -> Traced:
@@ -83,10 +114,11 @@ def _trace(result: RunResult) -> Traced:
         return result.traced
     failed = result.outcomes[0] or result.failure
     assert failed is not None, "an interrupted run raises"
-    raise DiscoveryError("" if isinstance(failed, Measured) else failed.cause)
+    assert not isinstance(failed, Measured), "nothing is measured"
+    raise DiscoveryError(failed.cause if isinstance(failed, Fallback) else f"the script fails with it: {failed.cause}")
 
 
-def _attempts(own: Traced, spec: StudySpec, card: Card) -> Iterator[tuple[ChangeName, _Attempt]]:
+def _attempts(own: Traced, spec: StudySpec, card: Card) -> dict[ChangeName, _Attempt]:
     def request(change: WorkerChange = "", *, blocks: int = 0, choice: str = "") -> Request:
         plain = trace_request(spec, card, checkpointed_blocks=blocks)
         configuration = plain.configurations[0]
@@ -94,41 +126,49 @@ def _attempts(own: Traced, spec: StudySpec, card: Card) -> Iterator[tuple[Change
             configuration = replace(configuration, choices=(*configuration.choices, f"{choice}=1"))
         return replace(plain, configurations=(configuration,), change=change, tells_places=True)
 
-    blocks = sum(own.blocks.values())
-    if blocks:
-        yield "checkpoint all blocks", _Attempt(request(blocks=ALL_BLOCKS))
-        yield "checkpoint all but products", _Attempt(request("selective checkpointing", blocks=ALL_BLOCKS))
-    if blocks > 1:
-        yield "checkpoint half of the blocks", _Attempt(request(blocks=blocks // 2))
-    yield "chunk the loss", _Attempt(request("chunked loss"))
-    yield "offload activations", _Attempt(request("offloading"))
-    yield "bfloat16 autocast", _Attempt(request(choice="bf16"))
-    yield "fused optimizer", _Attempt(request(choice="fused-optimizer"))
-    yield "free gradients early", _Attempt(request("early gradients"))
-    if own.batch_size and own.batch_size % 2 == 0 and own.batch_control.can_set:
-        half = trace_request(spec, card, batch_size=own.batch_size // 2, control=own.batch_control)
-        yield "accumulate half batches", _Attempt(replace(half, change="accumulation", tells_places=True), parts=2)
+    own_blocks = sum(own.blocks.values())
+    half = trace_request(spec, card, batch_size=max(1, (own.batch_size or 0) // 2), control=own.batch_control)
+    return {
+        "checkpoint all blocks": _Attempt(request(blocks=ALL_BLOCKS)),
+        "checkpoint half of the blocks": _Attempt(request(blocks=max(1, own_blocks // 2))),
+        "checkpoint all but products": _Attempt(request("selective checkpointing", blocks=ALL_BLOCKS)),
+        "chunk the loss": _Attempt(request("chunked loss")),
+        "offload activations": _Attempt(request("offloading")),
+        "bfloat16 autocast": _Attempt(request(choice="bf16")),
+        "fused optimizer": _Attempt(request(choice="fused-optimizer")),
+        "free gradients early": _Attempt(request("early gradients")),
+        "accumulate half batches": _Attempt(replace(half, change="accumulation", tells_places=True), parts=2),
+    }
 
 
-def _of_other_traces(own: Traced, fused: Traced) -> Iterator[tuple[ChangeName, Traced]]:
-    """Yield the traces that follow from those that there are."""
+def _of_other_traces(own: Traced, fused: Traced) -> dict[ChangeName, Traced]:
+    """Return the traces that follow from those that there are."""
     tensors = zip(fused.trace.tensors, fused.trace.storage_bytes, strict=True)
-    sizes = tuple(_in_8_bits(tensor, size) for tensor, size in tensors)
-    if sizes != fused.trace.storage_bytes:
-        yield "8-bit optimizer state", replace(fused, trace=replace(fused.trace, storage_bytes=sizes))
-    if not own.trace.expands:
-        yield "expandable segments", replace(own, trace=replace(own.trace, expands=True))
-    if "e" in own.trace.kinds:
-        pairs = zip(own.trace.kinds, own.trace.numbers, strict=True)
-        kinds, numbers = zip(*(pair for pair in pairs if pair[0] != "e"), strict=True)
-        yield "leave empty_cache out", replace(own, trace=replace(own.trace, kinds="".join(kinds), numbers=numbers))
+    sizes = tuple(size if _is_kept(tensor) else _in_8_bits(tensor) for tensor, size in tensors)
+    pairs = zip(own.trace.kinds, own.trace.numbers, strict=True)
+    kinds, numbers = zip(*(pair for pair in pairs if pair[0] != "e"), strict=True)
+    return {
+        "8-bit optimizer state": replace(fused, trace=replace(fused.trace, storage_bytes=sizes)),
+        "expandable segments": replace(own, trace=replace(own.trace, expands=True)),
+        "leave empty_cache out": replace(own, trace=replace(own.trace, kinds="".join(kinds), numbers=numbers)),
+    }
 
 
-def _in_8_bits(tensor: FirstTensor, size: int) -> int:
-    count = size // 4
-    if tensor.role != "optimizer state" or tensor.dtype != "float32" or count < _LEAST_IN_8_BITS:
-        return size
+def _is_kept(tensor: FirstTensor) -> bool:
+    is_number = tensor.dtype in ("float32", "float16", "bfloat16")
+    return tensor.role != "optimizer state" or not is_number or math.prod(tensor.shape) < _LEAST_IN_8_BITS
+
+
+def _in_8_bits(tensor: FirstTensor) -> int:
+    count = math.prod(tensor.shape)
     return count + 4 * -(-count // _IN_A_BLOCK)
+
+
+def _prices(own: Traced, traced: Traced, attempt: _Attempt | None) -> tuple[float, int]:
+    """Return the share of FLOPs, and the bytes between GPU and CPU, that a step has more."""
+    parts = 1 if attempt is None else attempt.parts
+    flops = parts * traced.step_flops / own.step_flops - 1 if own.step_flops else 0.0
+    return flops, max(0, parts * traced.moved_bytes - own.moved_bytes)
 
 
 def _peaks(trace: AllocationTrace, card: Card) -> tuple[int, int]:

@@ -177,7 +177,7 @@ def test_a_loss_whose_logits_are_read_otherwise_is_not_chunked(tmp_path: Path, w
     line = 1 + CHANGES.read_text().splitlines().index(
         next(line for line in CHANGES.read_text().splitlines() if f'options.reads_logits == "{when}"' in line)
     )
-    reason = f"the logits are also read by argmax at {CHANGES}:{line}"
-    assert f"Chunk the loss is left out: {reason}." in said
-    assert "Checkpoint all blocks: call each block by `torch.utils.checkpoint.checkpoint(" in said
+    reason = f"the logits are read once more, by argmax at {CHANGES}:{line}"
+    assert f"No `chunk the loss`: {reason}." in said
+    assert "`checkpoint all blocks`: call each block by `torch.utils.checkpoint.checkpoint(" in said
     assert "with --changes tells" not in said

@@ -60,11 +60,13 @@ def test_what_is_forgotten_was_never_made() -> None:
         """
         wide, narrow = torch.ones(8, 16, device="cuda"), torch.ones(16, 4, device="cuda")
         product = wide @ narrow
-        recorder.watch(recorder.number_of(product))
+        number = recorder.number_of(product)
+        recorder.watch(number)
         copy = product.view(4, 8).clone()
         wide.exp()
+        product.detach()
+        recorder.forget(number)
         print(repr(recorder.reader))
-        recorder.forget()
         trace = recorder.trace()
         print([size for kind, size in zip(trace.kinds, map(trace.storage_bytes.__getitem__, trace.numbers))
                if kind == "a"])

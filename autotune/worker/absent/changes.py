@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -35,17 +36,28 @@ _PASSED = (
 )
 
 
-def make_change(change: WorkerChange, recorder: AllocationRecorder) -> Callable[[], str]:
-    """Make a change in this process, before the script uses torch; return what says why it changed nothing, if so."""
+class ScriptChange:
+    """A change of the script in this process, which is in place from the start."""
+
+    def backward_begins(self) -> None:
+        """Act before the script's backward."""
+
+    def problem(self) -> str:
+        """Say why the change was not made, or nothing; to be asked after the steps."""
+        return ""
+
+
+def make_change(change: WorkerChange, recorder: AllocationRecorder) -> ScriptChange:
+    """Make a change in this process, before the script uses torch."""
     if change == "chunked loss":
-        return ChunkedLoss(recorder).problem
+        return ChunkedLoss(recorder)
+    if change == "accumulation":
+        return KeptGradients()
     if change == "offloading":
         torch.autograd.graph.save_on_cpu(pin_memory=True).__enter__()
     elif change == "early gradients":
         register_optimizer_step_post_hook(_free_gradients)
-    elif change == "accumulation":
-        _keep_gradients()
-    return str
+    return ScriptChange()
 
 
 def checkpoint_block(block: nn.Module, *, keeps_products: bool) -> None:
@@ -61,7 +73,7 @@ def checkpoint_block(block: nn.Module, *, keeps_products: bool) -> None:
     block.forward = checkpointed
 
 
-class ChunkedLoss:
+class ChunkedLoss(ScriptChange):
     """Computes the last layer and its cross entropy in chunks, each of which the backward computes again.
 
     The script has made the logits already when it asks for their loss. Their values do not exist, so the recorder
@@ -72,35 +84,47 @@ class ChunkedLoss:
         self._recorder = recorder
         self._linear, self._cross_entropy = functional.linear, functional.cross_entropy
         self._signature = inspect.signature(self._cross_entropy)
+        # Only the largest outputs are worth it. A later batch may be smaller, so their layers are known by the weights.
         self._most = 0
-        self._last: tuple[int, Callable[[Any], Any], Any, Any] | None = None
+        self._weights: dict[int, Any] = {}
+        self._outputs: dict[int, _Output] = {}  # until the backward, by the number of the node in autograd
         self._is_done = False
+        self._why_not = "no cross entropy is computed from the largest output of torch.nn.functional.linear"
         functional.linear = self._see_linear
         functional.cross_entropy = self._chunked
 
+    def backward_begins(self) -> None:
+        """Let go of the layers' inputs."""
+        self._outputs.clear()
+
     def problem(self) -> str:
-        """Say why nothing has changed, or nothing."""
+        """Say why the change was not made, or nothing."""
         if not self._is_done:
-            return "no cross entropy is computed from the largest output of a linear layer"
+            return self._why_not
         reader = self._recorder.reader
-        return f"the logits are also read by {reader}" if reader else ""
+        return f"the logits are read once more, by {reader}" if reader else ""
 
     def _see_linear(self, input: Any, weight: Any, bias: Any = None) -> Any:  # noqa: A002 - as torch names it
         output = self._linear(input, weight, bias)
         number = self._recorder.number_of(output)
-        # Only the largest output is worth it. What it was computed from must not be held for others.
-        if number is None or output.grad_fn is None or output.numel() < self._most:
+        if number is None or output.grad_fn is None:
             return output
-        self._recorder.watch(number)
-        kind = input.device.type
-        dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
+        if output.numel() > self._most:
+            self._most = output.numel()
+            self._weights.clear()
+            self._outputs.clear()
+        if output.numel() == self._most:
+            self._weights[id(weight)] = weight
+        if id(weight) in self._weights:
+            self._recorder.watch(number)
+            kind = input.device.type
+            dtype, enabled = torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
 
-        def again(rows: Any) -> Any:
-            with torch.autocast(kind, dtype, enabled):
-                return self._linear(rows, weight, bias)
+            def again(rows: Any) -> Any:
+                with torch.autocast(kind, dtype, enabled):
+                    return self._linear(rows, weight, bias)
 
-        self._most = output.numel()
-        self._last = (output.grad_fn._sequence_nr(), again, input, output)
+            self._outputs[output.grad_fn._sequence_nr()] = _Output(output, number, input, again)
         return output
 
     def _chunked(self, *arguments: Any, **keywords: Any) -> Any:
@@ -108,23 +132,24 @@ class ChunkedLoss:
         call.apply_defaults()
         given = dict(call.arguments)
         logits, target, reduction = given.pop("input"), given.pop("target"), given.pop("reduction")
-        last, self._last = self._last, None
-        if last is None or target.is_floating_point() or not _comes_from(logits, last[0]):
-            self._recorder.watch(None)
+        found = None if target.is_floating_point() else self._output_behind(logits)
+        if found is not None and logits.shape[1:] != found.output.shape[-1:]:
+            self._why_not = "the loss does not take the rows of the last layer's output as they are"
+            found = None
+        if found is None:
             return self._cross_entropy(*arguments, **keywords)
         dtype = logits.dtype
-        _, linear, hidden, output = last
-        self._recorder.forget()
+        self._recorder.forget(found.number)
         self._is_done = True
         # The script may hold the logits, and with them what their backward would need.
-        if not output._is_view():
-            output.detach_()
+        if not found.output._is_view():
+            found.output.detach_()
 
         def part(hidden: Any, target: Any) -> Any:
             kind = "none" if reduction == "none" else "sum"
-            return self._cross_entropy(linear(hidden).to(dtype), target, reduction=kind, **given)
+            return self._cross_entropy(found.again(hidden).to(dtype), target, reduction=kind, **given)
 
-        rows = hidden.reshape(-1, hidden.shape[-1])
+        rows = found.input.reshape(-1, found.input.shape[-1])
         if len(rows) != target.numel():
             rows = rows[: target.numel()]
         chunks = zip(rows.chunk(LOSS_CHUNKS), target.reshape(-1).chunk(LOSS_CHUNKS), strict=True)
@@ -133,27 +158,56 @@ class ChunkedLoss:
             return torch.cat(parts).reshape(target.shape)
         return sum(parts) / (target.numel() if reduction == "mean" else 1)
 
+    def _output_behind(self, logits: Any) -> _Output | None:
+        """Return the output that logits are, in another shape or type; None if something was computed of it."""
+        node = logits.grad_fn
+        while node is not None and self._outputs:
+            if found := self._outputs.pop(node._sequence_nr(), None):
+                return found
+            name = node.name().rstrip("01").removesuffix("Backward")
+            if name not in _PASSED:
+                self._why_not = f"{name} lies between the last layer and the loss"
+                return None
+            node = node.next_functions[0][0]
+        return None
 
-def _comes_from(logits: Any, number: int) -> bool:
-    """Return whether logits are what a node of that number returned, in another shape or type."""
-    node = logits.grad_fn
-    while node is not None and node._sequence_nr() != number:
-        if node.name().rstrip("01").removesuffix("Backward") not in _PASSED:
-            return False
-        node = node.next_functions[0][0]
-    return node is not None
+
+@dataclass(frozen=True)
+class _Output:
+    """What a linear layer has returned, the number of its storage, and what computes the same of some of its rows."""
+
+    output: Any
+    number: int
+    input: Any
+    again: Callable[[Any], Any]
+
+
+class KeptGradients(ScriptChange):
+    """Has gradients stay from step to step, as they do between the batches of a step that accumulates."""
+
+    def __init__(self) -> None:
+        self._stepped: list[Any] = []
+        self._are_gone = False
+        Optimizer.zero_grad = nn.Module.zero_grad = self._keep  # type: ignore[method-assign]
+        register_optimizer_step_post_hook(lambda optimizer, *_: self._stepped.append(optimizer))
+
+    def backward_begins(self) -> None:
+        """See whether the gradients of the last step are still there."""
+        groups = (group for optimizer in self._stepped for group in optimizer.param_groups)
+        gradients = [parameter.grad for group in groups for parameter in group["params"]]
+        self._are_gone = self._are_gone or (bool(gradients) and all(one is None for one in gradients))
+        self._stepped.clear()
+
+    def problem(self) -> str:
+        """Say why the change was not made, or nothing."""
+        return "the script frees its gradients otherwise than by zero_grad" if self._are_gone else ""
+
+    @staticmethod
+    def _keep(*_: Any, **__: Any) -> None:
+        """Free nothing."""
 
 
 def _free_gradients(optimizer: Optimizer, *_: Any) -> None:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             parameter.grad = None
-
-
-def _keep_gradients() -> None:
-    """Have gradients stay from step to step, as they do between the batches of a step that accumulates."""
-
-    def keep(self: Any, set_to_none: bool = True) -> None:
-        del self, set_to_none
-
-    Optimizer.zero_grad = nn.Module.zero_grad = keep  # type: ignore[method-assign]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import threading
@@ -79,7 +80,7 @@ class AllocationRecorder(TorchDispatchMode):
         self._tensors: list[FirstTensor] = []
         self._thread = threading.local()
         self._known: dict[int, int] = {}  # a storage's address to its number
-        self._watched: set[int] = set()
+        self._origins: dict[int, int] = {}  # storages that are watched, and their copies: the number of the first
         self._forgotten: set[int] = set()
         self._readers: dict[int, str] = {}  # of storages that are watched: the first operator that takes one, and where
         self.flops = 0  # of matrix products, convolutions and attention
@@ -134,13 +135,13 @@ class AllocationRecorder(TorchDispatchMode):
         """Return the number of the storage of a tensor; None if the tensor is not on the device."""
         return self._known.get(tensor.untyped_storage()._cdata)
 
-    def watch(self, number: int | None) -> None:
-        """See what becomes of a storage, whose operators may then be forgotten; None ends that."""
-        self._watched = self._forgotten | ({number} if number is not None else set())
+    def watch(self, number: int) -> None:
+        """See what becomes of a storage, and of its copies: the script may then be told to have made none of them."""
+        self._origins[number] = number
 
-    def forget(self) -> None:
-        """Leave out the storage that is watched, and its copies, as if the script had not made them."""
-        self._forgotten |= self._watched
+    def forget(self, number: int) -> None:
+        """Leave out a storage that is watched, and its copies, as if the script had not made them."""
+        self._forgotten.update(copy for copy, origin in self._origins.items() if origin == number)
 
     @property
     def reader(self) -> str:
@@ -248,8 +249,10 @@ class AllocationRecorder(TorchDispatchMode):
                 leaf._autotune_says_no = True  # type: ignore[attr-defined]
         if name in _COPIES and len({each.device.type for each in (*given, *leaves)}) > 1:
             self.moved_bytes += given[-1].nbytes
-        if formula := flop_registry.get(func.overloadpacket):
-            self.flops += formula(*args, **keywords, out_val=result)
+        if func.overloadpacket in flop_registry:
+            # What is counted for a price must not fail the script.
+            with contextlib.suppress(Exception):
+                self.flops += flop_registry[func.overloadpacket](*args, **keywords, out_val=result)
         leaves = [leaf for leaf in leaves if leaf.device.type == "cuda"]
         storages = {leaf.untyped_storage()._cdata for leaf in leaves}
         self._accumulation.made(storages)
@@ -265,10 +268,10 @@ class AllocationRecorder(TorchDispatchMode):
                 self._operators.append(replace(call, num_results=new))
             for leaf in leaves:
                 self._see(leaf)
-            if self._watched and func.namespace != "prim" and not func.is_view:
-                for read in self._watched.intersection(map(self.number_of, given)):
+            if self._origins and func.namespace != "prim" and (new or func._schema.is_mutable):
+                for read in self._origins.keys() & {*map(self.number_of, given)}:
                     if name in _COPIES:
-                        self._watched.update(self._known[storage] for storage in storages)
+                        self._origins.update((self._known[one], self._origins[read]) for one in storages)
                     else:
                         self._readers.setdefault(read, f"{name} at {asking_line()}")
         return result

@@ -55,7 +55,7 @@ class TraceMode(Mode):
             process.give_up(Fallback(cause=str(error), advice=ON_THE_GPU))
         if self._places is not None:
             self._places.install()
-        self._problem_of_change = make_change(process.request.change, self._recorder)
+        self._change = make_change(process.request.change, self._recorder)
 
     def ready(self) -> None:
         """Begin a forward: the training call is about to be made."""
@@ -78,6 +78,7 @@ class TraceMode(Mode):
     def backward_begins(self, loss: Any) -> None:
         """Begin a backward."""
         del loss
+        self._change.backward_begins()
         self._recorder.begin("backward")
 
     def backward_done(self) -> None:
@@ -103,7 +104,7 @@ class TraceMode(Mode):
                 self._recorder.begin("start")
             return
         process = self._process
-        if reason := self._problem_of_change():
+        if reason := self._change.problem():
             process.give_up(Fallback(cause=reason, advice="Leave the change out."))
         problem = self._applied.problem() or self._applied.batch_problem(
             window.batch_size, window.micro_batches, self._arriving.arrived()
@@ -120,6 +121,7 @@ class TraceMode(Mode):
                 steps=process.steps,
                 step_flops=flops,
                 moved_bytes=moved_bytes,
+                optimizers=tuple(type(one).__name__ for one in self._script.steps.optimizers),
                 asked=tuple(self._recorder.asked),
                 asked_integers=tuple(self._recorder.asked_integers),
                 notes=tuple(process.notes),
