@@ -24,6 +24,7 @@ from .launch.requests import (
     description_request,
     discovery_request,
     limit_request,
+    region_request,
     searched_by,
     trace_request,
     trial_request,
@@ -68,6 +69,7 @@ from .tuning.exporting import ExportedFile, FileExport
 from .tuning.gating import Entrant, Sitting
 from .tuning.memory_changes import try_changes
 from .tuning.proving import prove
+from .tuning.region_proof import prove_regions
 from .tuning.side_by_side import most_at_once, say_nothing
 from .tuning.stopwatch import Stopwatch
 from .tuning.trials import Trials, open_search
@@ -410,7 +412,8 @@ def audit(
 ) -> tuple[Audit, Outcome]:
     """Run the script once as it stands, on the first device; return its audit and its measurement.
 
-    The audit tells what the script's own checkpointing, offloading and compiling do to saved activations.
+    The audit tells what the script's own checkpointing, offloading and compiling do to saved activations. Where it has
+    any of the first two, its first steps are also made with them and without, and compared.
 
     Raises:
         DiscoveryError: the script does not train as it stands.
@@ -425,7 +428,13 @@ def audit(
         result.audit, baseline, result.failure, reason=result.reason, directory=result.directory, wanted="audited"
     )
     assert baseline is not None, "judge raises without one"
-    return found, baseline
+    if not found.regions:
+        return found, baseline
+
+    def start(name: str, verifying: Verifying) -> RunResult:
+        return run_first(launcher, spec, region_request(spec, verifying), runs / name, interruption.cancel, watcher)
+
+    return replace(found, proof=prove_regions(start)), baseline
 
 
 def verify(

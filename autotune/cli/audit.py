@@ -27,7 +27,10 @@ def audit(
     leaves_files: options.LeaveFilesOption = False,
     json: options.JsonOption = False,
 ) -> None:
-    """Run a script for a few steps, and measure what its own checkpointing, offloading and compiling save and cost."""
+    """Run a script for a few steps, and measure what its own checkpointing, offloading and compiling save and cost.
+
+    The first steps are also compared with the same steps without checkpointing and offloading, from the same seeds.
+    """
     from .. import pipeline
     from ..report.audit import audit_rows, audit_sentences, holder_table, region_table
     from ..verdict.auditing import judge_audit
@@ -64,6 +67,12 @@ def audit(
         console.say(f"\nTo recompute other parts: {shell_line(words)}")
     if interrupted.finish.is_set():
         raise typer.Exit(130)
+    if found.proof is not None and found.proof.is_wrong:
+        raise typer.Exit(3)
 
 
-app = make_app(audit)
+app = make_app(
+    audit,
+    epilog="Exit codes: 0 audited, 1 it could not be measured, 2 wrong usage, 3 checkpointing loses gradients or "
+    "changes what is computed, 130 interrupted.",
+)

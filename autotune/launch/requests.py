@@ -144,6 +144,11 @@ def audit_request(spec: StudySpec) -> Request:
     return replace(request, mode="audit", measuring=_AS_SHORT_AS_CAN_BE, memory_matrix=False, kernel_search=True)
 
 
+def region_request(spec: StudySpec, verifying: Verifying) -> Request:
+    """Make the request of the script's first steps as it stands, to compare its regions with none."""
+    return replace(discovery_request(spec), mode="verify", verifying=verifying, memory_matrix=False)
+
+
 def limit_request(spec: StudySpec, limit_bytes: int) -> Request:
     """Make the request to see whether the script as it stands stays below a memory limit in its first steps."""
     request = discovery_request(spec)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .measurement import MemorySplit, Peaks
+from .proof import Differences
 
 RegionKind = Literal["non_reentrant", "reentrant", "hooks"]
 
@@ -96,6 +97,29 @@ class IdleSetting:
 
 
 @dataclass(frozen=True)
+class RegionProof:
+    """What a script computes with its own regions, against the same steps without them, from the same seeds.
+
+    ``same``: losses, gradients, buffers and the state of random generators have the same bits. ``rounding``: they
+    differ by no more than another order of sums. ``changed``: they differ by more. ``lost``: some of the ``lost``
+    parameters, which are trained, get a gradient without regions alone; or none, behind ``cut`` regions, which were
+    called with what the script has detached. ``unknown``: ``reason`` says why.
+    """
+
+    answer: Literal["same", "rounding", "changed", "lost", "unknown"]
+    steps: int = 0
+    differences: Differences = ()
+    lost: tuple[str, ...] = ()
+    cut: tuple[str, ...] = ()
+    reason: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        """Return whether the regions change what is trained."""
+        return self.answer in ("changed", "lost")
+
+
+@dataclass(frozen=True)
 class Audit:
     """The observations of a few steps of the script as it stands.
 
@@ -112,6 +136,7 @@ class Audit:
     split: MemorySplit | None = None  # of the whole step, as measured before
     device: str = "cpu"
     notes: tuple[str, ...] = ()  # what could not be seen
+    proof: RegionProof | None = None  # None where there are no regions
 
     @property
     def eager(self) -> Counted:

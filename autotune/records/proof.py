@@ -26,6 +26,7 @@ class GroupDifference:
     1. ``absolute`` is its largest difference, ``relative`` the same over the largest value of the group in the other
     run (of a model: of the output). Both are None where the difference has no size: the value is missing in one run,
     not finite, or the state of a generator. ``relative`` is None as well where that largest value is zero.
+    ``missing`` names the values that only the other run has.
     """
 
     group: ValueGroup
@@ -35,6 +36,7 @@ class GroupDifference:
     step: int = 0
     absolute: float | None = None
     relative: float | None = None
+    missing: tuple[str, ...] = ()
 
 
 Differences = tuple[GroupDifference, ...]
@@ -52,7 +54,8 @@ def widest(many: Iterable[Differences]) -> Differences:
         before = total[one.group]
         compared, differing = before.compared + one.compared, before.differing + one.differing
         wider = one if _width(one) > _width(before) else before
-        total[one.group] = replace(wider, compared=compared, differing=differing)
+        missing = tuple(dict.fromkeys((*before.missing, *one.missing)))
+        total[one.group] = replace(wider, compared=compared, differing=differing, missing=missing)
     # Only a model has outputs; of a script each group is told, also where there was nothing of it.
     return tuple(one for one in total.values() if one.compared or one.group != "outputs")
 

@@ -39,6 +39,7 @@ class Verifying:
     is_reference: bool = False  # keeps its values for later runs
     as_exported: bool = False
     is_nudged: bool = False  # the last bit of the model's parameters is changed first
+    without_regions: bool = False  # the script's own checkpoints, and hooks on saved tensors, do nothing
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,8 @@ class Compared:
     rank: int = 0
     sampled_one_in: int = 1  # the sizes of differences are those of every n-th element
     is_compiled: bool = False  # code was generated: plans decide what it fuses, and so how it rounds
+    without_gradient: tuple[str, ...] = ()  # parameters that are trained, and got a gradient in none of the steps
+    cut_regions: tuple[str, ...] = ()  # called with what the script has detached; only in a run `without_regions`
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..records.audit import Audit, Holder
+from ..records.audit import Audit, Holder, RegionProof
+from ..records.proof import GroupDifference
 from ..records.units import format_bytes, format_duration, format_share
 from ..records.words import joined
 from ..verdict.auditing import blocks_would_free, judge_audit
@@ -39,7 +40,11 @@ def audit_sentences(audit: Audit) -> tuple[str, ...]:
         f"{format_bytes(audit.counted.kept_bytes)} for its backward.",
     }[verdict]
     reason = "" if verdict in ("good", "unused") else _reason(audit)
-    return tuple(filter(None, [said, reason, _possible(audit), _compiled(audit), *_idle(audit)]))
+    proof, told = audit.proof, [said, reason, _possible(audit), _compiled(audit), *_idle(audit)]
+    if proof is not None:
+        proven = _proven(proof, name)
+        told = [*proven, *told] if proof.is_wrong else [*told, *proven]
+    return tuple(filter(None, told))
 
 
 def audit_rows(audit: Audit) -> Rows:
@@ -100,6 +105,40 @@ def _name(audit: Audit) -> str:
         is_offloading = any(one.name == "save_on_cpu" for one in audit.regions)
         return "Your offloading" if is_offloading else "Your saved-tensor hooks"
     return "Your checkpointing with its offloading" if "hooks" in kinds else "Your checkpointing"
+
+
+def _proven(proof: RegionProof, name: str) -> list[str]:
+    """Say whether the script trains with its regions as it does without."""
+    groups = {one.group: one for one in proof.differences if one.differing}
+    differing = joined([_difference(one) for one in groups.values()])
+    if proof.answer == "unknown":
+        return [f"Whether it changes what is computed is not known: {proof.reason}."]
+    if proof.answer == "same":
+        same = "losses, gradients, buffers and random numbers have the same bits without it"
+        return [f"It changes nothing that is computed: {same}, in {proof.steps} steps from the same seeds."]
+    if proof.answer == "rounding":
+        return [f"It changes no more than rounding: {differing}."]
+    if proof.answer == "lost":
+        number, named = (
+            len(proof.lost),
+            [*proof.lost[:_MOST_NAMED], *(["others"] if len(proof.lost) > _MOST_NAMED else [])],
+        )
+        get = f"{number} trained parameters get none" if number > 1 else "a trained parameter gets none"
+        why = f"{joined(proof.cut)} is called with a detached tensor" if proof.cut else "Without it they get one"
+        return [f"{name} loses gradients: {get} ({joined(named)}). {why}."]
+    told = [f"{name} changes what is computed: {differing}."]
+    if "counters" in groups or "buffers" in groups:
+        told.append("A buffer may be updated again as its region is computed again.")
+    elif "random" in groups:
+        told.append("Its regions may draw other random numbers when they are computed again: see `preserve_rng_state`.")
+    return told
+
+
+def _difference(one: GroupDifference) -> str:
+    if one.group == "random":
+        return f"the state of the random generator {one.name}"
+    size = "" if one.relative is None else f" by up to {format_share(one.relative)} of the largest"
+    return f"{one.group}{size} ({one.name}, step {one.step})"
 
 
 def _reason(audit: Audit) -> str:

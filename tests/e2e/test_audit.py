@@ -148,3 +148,37 @@ def test_a_script_that_fails_is_told_what_to_do_with_the_script_and_of_no_settin
     assert failed.status == 1
     assert "LookupError" in failed.errors
     assert "setting" not in failed.errors.partition("  next: ")[2]
+
+
+@pytest.mark.parametrize(
+    ("way", "first"),
+    [
+        ("wrapper", r"Your checkpointing loses gradients: 16 .* Block is called with a detached tensor\."),
+        ("inputs", r"Your checkpointing loses gradients: 18 .* Without it they get one\."),
+        ("dropout", r"Your checkpointing changes what is computed: .*gradients by up to \d.* % of the largest"),
+        ("buffer", r"Your checkpointing changes what is computed: .*counters by up to 100 % of the largest"),
+    ],
+)
+def test_checkpointing_that_loses_or_changes_gradients_is_said_first(way: str, first: str, tmp_path: Path) -> None:
+    shown = run_inside("audit", SCRIPTS / "losing_gradients.py", "--", way, folder=tmp_path)
+
+    assert shown.status == 3, shown.errors
+    assert re.match(first, " ".join(shown.output.decode().split())), shown.output.decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "way"),
+    [
+        (SCRIPTS / "losing_gradients.py", "good"),
+        *((SCRIPTS / OWN, way) for way in ("blocks", "two", "whole", "reentrant", "wrapper", "children")),
+        *((SCRIPTS / OWN, way) for way in ("save_on_cpu", "frozen", "compile")),
+        (SCRIPTS / GPT2, "enabled"),
+    ],
+)
+def test_checkpointing_that_changes_nothing_is_proven(script: Path, way: str, tmp_path: Path) -> None:
+    shown = run_inside("audit", script, "--json", "--", way, folder=tmp_path)
+
+    assert shown.status == 0, shown.errors
+    proof = json.loads(shown.output)["proof"]
+    assert way == "compile" or (proof["answer"], proof["steps"]) == ("same", 3)

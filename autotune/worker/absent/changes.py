@@ -34,6 +34,7 @@ _PASSED = (
     *("View", "UnsafeView", "ReshapeAlias", "Alias", "Slice", "Clone", "ToCopy", "Transpose", "T", "Permute"),
     *("Squeeze", "Unsqueeze", "Select", "Split", "Expand"),
 )
+_LAYERS = ("Addmm", "Mm", "Bmm")
 
 
 class ScriptChange:
@@ -166,7 +167,8 @@ class ChunkedLoss(ScriptChange):
                 return found
             name = node.name().rstrip("01").removesuffix("Backward")
             if name not in _PASSED:
-                self._why_not = f"{name} lies between the last layer and the loss"
+                if name not in _LAYERS:
+                    self._why_not = f"{name} lies between the last layer and the loss"
                 return None
             node = node.next_functions[0][0]
         return None

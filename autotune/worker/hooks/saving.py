@@ -238,7 +238,7 @@ class SavingHooks:
         checkpoint._VersionWrapper.__init__ = __init__  # type: ignore[method-assign,assignment]
 
     def _called(self, function: Any, kind: RegionKind, *, with_gradients: bool) -> Region:
-        region = Region(_name_of(function), kind)
+        region = Region(name_of(function), kind)
         # One inside of another counts as a part of that.
         if not in_backward() and not getattr(self._local, "is_inside", False):
             self.watch.called(region, with_gradients=with_gradients)
@@ -275,7 +275,8 @@ class _Again(saved_tensors_hooks):
     """Hooks of ours while a reentrant checkpoint computes again."""
 
 
-def _name_of(function: Any) -> str:
+def name_of(function: Any) -> str:
+    """Return the name of a region, by the function that a checkpoint is called with."""
     while isinstance(function, functools.partial):
         function = function.func
     if isinstance(function, nn.Module):

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ...metering.trial_meter import Window
+from ..proving.regions_off import RegionsOff
 from ..proving.verification import Verification
 from .base import Mode
 
@@ -31,6 +32,12 @@ class VerifyMode(Mode):
 
     def __post_init__(self) -> None:
         self._verification = Verification(self._process.request.verifying, self._process.directory)
+        self._regions_off = RegionsOff() if self._process.request.verifying.without_regions else None
+
+    def installed(self) -> None:
+        """Switch the script's own regions off, where the request says so."""
+        if self._regions_off is not None:
+            self._regions_off.install()
 
     def process_began(self) -> None:
         """Seed what the steps draw from."""
@@ -66,5 +73,6 @@ class VerifyMode(Mode):
     def _write(self) -> None:
         engine = self._applied.engine
         is_compiled = engine is not None and engine.is_compiled
-        self._process.write(self._verification.result(os.getpid(), is_compiled=is_compiled))
+        cut = () if self._regions_off is None else self._regions_off.cut
+        self._process.write(self._verification.result(os.getpid(), is_compiled=is_compiled, cut_regions=cut))
         self._process.has_result = True

@@ -38,6 +38,7 @@ class Verification:
         self._differences: list[list[Differences]] = [[] for _ in rules.references]
         self._sampled_one_in = 1
         self._rank = 0
+        self._without_gradient: set[str] | None = None
         self.steps = 0
         seed_generators()
 
@@ -55,7 +56,10 @@ class Verification:
     def step(self, modules: Iterable[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> bool:
         """Take and compare the values of a finished step; True after the last one."""
         self.steps += 1
-        values = self._take(list(modules), optimizers)
+        modules = list(modules)
+        without = {name for name, one in _named(modules, "named_parameters") if one.requires_grad and one.grad is None}
+        self._without_gradient = without if self._without_gradient is None else self._without_gradient & without
+        values = self._take(modules, optimizers)
         if self._rules.is_reference:
             torch.save(values, _file(self._directory, self._rank, self.steps))
         for reference, differences in zip(self._rules.references, self._differences, strict=True):
@@ -65,8 +69,11 @@ class Verification:
             differences.append(tuple(_difference(group, values[group], others[group], self.steps) for group in groups))
         return self.steps >= self._rules.steps
 
-    def result(self, process: int, *, is_compiled: bool = False) -> Compared:
-        """Return what all steps together came to; ``is_compiled`` says that code was generated for what ran."""
+    def result(self, process: int, *, is_compiled: bool = False, cut_regions: Iterable[str] = ()) -> Compared:
+        """Return what all steps together came to.
+
+        ``is_compiled`` says that code was generated for what ran; ``cut_regions`` is as in ``Compared``.
+        """
         return Compared(
             steps=self.steps,
             differences=tuple(map(widest, self._differences)),
@@ -74,6 +81,8 @@ class Verification:
             rank=self._rank,
             sampled_one_in=self._sampled_one_in,
             is_compiled=is_compiled,
+            without_gradient=tuple(sorted(self._without_gradient or ())),
+            cut_regions=tuple(cut_regions),
         )
 
     def _take(self, modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> _Values:
@@ -171,7 +180,7 @@ def _difference(group: ValueGroup, own: dict[str, _Value], others: dict[str, _Va
     names = dict.fromkeys([*own, *others])
     differing = [name for name in names if own.get(name, _MISSING)[0] != others.get(name, _MISSING)[0]]
     largest = _largest(others) if differing else 0.0
-    found = [GroupDifference(group, len(names))]
+    found = [GroupDifference(group, len(names), missing=tuple(name for name in others if name not in own))]
     for name in differing:
         absolute = _size(own.get(name, _MISSING)[1], others.get(name, _MISSING)[1])
         relative = _share(absolute, largest)
