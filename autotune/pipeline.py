@@ -432,9 +432,17 @@ def audit(
         return found, baseline
 
     def start(name: str, verifying: Verifying) -> RunResult:
-        return run_first(launcher, spec, region_request(spec, verifying), runs / name, interruption.cancel, watcher)
+        stopped = InterruptionError("the audit was stopped", hint="the same command again starts it anew")
+        if interruption.finish.is_set():
+            raise stopped
+        made = run_first(launcher, spec, region_request(spec, verifying), runs / name, interruption.cancel, watcher)
+        if not made.compared and interruption.finish.is_set():
+            raise stopped
+        return made
 
-    return replace(found, proof=prove_regions(start)), baseline
+    with suppress(InterruptionError):  # what was audited is told
+        found = replace(found, proof=prove_regions(start))
+    return found, baseline
 
 
 def verify(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from .measurement import MemorySplit, Peaks
@@ -100,22 +100,25 @@ class IdleSetting:
 class RegionProof:
     """What a script computes with its own regions, against the same steps without them, from the same seeds.
 
-    ``same``: losses, gradients, buffers and the state of random generators have the same bits. ``rounding``: they
-    differ by no more than another order of sums. ``changed``: they differ by more. ``lost``: some of the ``lost``
-    parameters, which are trained, get a gradient without regions alone; or none, behind ``cut`` regions, which were
-    called with what the script has detached. ``unknown``: ``reason`` says why.
+    ``same``: losses, gradients and buffers have the same bits. ``rounding``: they differ by little more than if the
+    last bit of the parameters had changed. ``changed``: they differ by more. ``lost``: parameters get no gradient.
+    ``unknown``: ``reason`` says why.
+
+    ``lost`` names the parameters that get a gradient without regions, and none with them. ``cut`` has for each region
+    the parameters that never get one, and that something in the region, or what it is called with, was detached from.
+    Only parameters that an optimizer holds are named.
     """
 
     answer: Literal["same", "rounding", "changed", "lost", "unknown"]
     steps: int = 0
     differences: Differences = ()
     lost: tuple[str, ...] = ()
-    cut: tuple[str, ...] = ()
+    cut: dict[str, tuple[str, ...]] = field(default_factory=dict)
     reason: str = ""
 
     @property
     def is_wrong(self) -> bool:
-        """Return whether the regions change what is trained."""
+        """Return whether the regions change what the script computes."""
         return self.answer in ("changed", "lost")
 
 

@@ -23,10 +23,10 @@ class GroupDifference:
     """The difference of one group of values between two runs, over all steps and processes.
 
     ``differing`` values differ in at least one bit. ``name`` is the value that differs most, in ``step``, counted from
-    1. ``absolute`` is its largest difference, ``relative`` the same over the largest value of the group in the other
-    run (of a model: of the output). Both are None where the difference has no size: the value is missing in one run,
-    not finite, or the state of a generator. ``relative`` is None as well where that largest value is zero.
-    ``missing`` names the values that only the other run has.
+    1. ``absolute`` is its largest difference. ``relative`` is the same over the largest value of the group in the other
+    run; of a model over that of the output; of a buffer over that of the buffer, at least 0.001. Both are None where
+    the difference has no size: the value is missing in one run, not finite, or the state of a generator. ``relative``
+    is None as well where that largest value is zero.
     """
 
     group: ValueGroup
@@ -36,7 +36,6 @@ class GroupDifference:
     step: int = 0
     absolute: float | None = None
     relative: float | None = None
-    missing: tuple[str, ...] = ()
 
 
 Differences = tuple[GroupDifference, ...]
@@ -54,8 +53,7 @@ def widest(many: Iterable[Differences]) -> Differences:
         before = total[one.group]
         compared, differing = before.compared + one.compared, before.differing + one.differing
         wider = one if _width(one) > _width(before) else before
-        missing = tuple(dict.fromkeys((*before.missing, *one.missing)))
-        total[one.group] = replace(wider, compared=compared, differing=differing, missing=missing)
+        total[one.group] = replace(wider, compared=compared, differing=differing)
     # Only a model has outputs; of a script each group is told, also where there was nothing of it.
     return tuple(one for one in total.values() if one.compared or one.group != "outputs")
 

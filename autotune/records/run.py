@@ -153,8 +153,9 @@ class Compared:
     rank: int = 0
     sampled_one_in: int = 1  # the sizes of differences are those of every n-th element
     is_compiled: bool = False  # code was generated: plans decide what it fuses, and so how it rounds
-    without_gradient: tuple[str, ...] = ()  # parameters that are trained, and got a gradient in none of the steps
-    cut_regions: tuple[str, ...] = ()  # called with what the script has detached; only in a run `without_regions`
+    lost_gradients: tuple[str, ...] = ()  # of parameters that have one in a reference, in the same step
+    regions_off: int = 0  # what a run `without_regions` has switched off
+    cut: dict[str, tuple[str, ...]] = field(default_factory=dict)  # by region: see `RegionProof.cut`
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ..records.audit import Audit, Holder, RegionProof
 from ..records.proof import GroupDifference
@@ -110,35 +110,46 @@ def _name(audit: Audit) -> str:
 def _proven(proof: RegionProof, name: str) -> list[str]:
     """Say whether the script trains with its regions as it does without."""
     groups = {one.group: one for one in proof.differences if one.differing}
-    differing = joined([_difference(one) for one in groups.values()])
+    differing = joined([_difference(one) for group, one in groups.items() if group != "random"])
+    told: list[str] = []
     if proof.answer == "unknown":
-        return [f"Whether it changes what is computed is not known: {proof.reason}."]
-    if proof.answer == "same":
-        same = "losses, gradients, buffers and random numbers have the same bits without it"
-        return [f"It changes nothing that is computed: {same}, in {proof.steps} steps from the same seeds."]
-    if proof.answer == "rounding":
-        return [f"It changes no more than rounding: {differing}."]
+        return [f"Whether {name[0].lower()}{name[1:]} changes what is computed is not known: {proof.reason}."]
     if proof.answer == "lost":
-        number, named = (
-            len(proof.lost),
-            [*proof.lost[:_MOST_NAMED], *(["others"] if len(proof.lost) > _MOST_NAMED else [])],
+        if proof.lost:
+            told.append(f"{name} loses gradients: {_get_none(proof.lost)}. Without it there are some.")
+        told += (
+            f"{name} loses gradients: {_get_none(names)}. The graph is cut where {region} begins, or in it."
+            for region, names in proof.cut.items()
         )
-        get = f"{number} trained parameters get none" if number > 1 else "a trained parameter gets none"
-        why = f"{joined(proof.cut)} is called with a detached tensor" if proof.cut else "Without it they get one"
-        return [f"{name} loses gradients: {get} ({joined(named)}). {why}."]
-    told = [f"{name} changes what is computed: {differing}."]
-    if "counters" in groups or "buffers" in groups:
-        told.append("A buffer may be updated again as its region is computed again.")
-    elif "random" in groups:
-        told.append("Its regions may draw other random numbers when they are computed again: see `preserve_rng_state`.")
+    elif proof.answer == "changed":
+        told.append(f"{name} changes what is computed: {differing}.")
+        if "counters" in groups or "buffers" in groups:
+            told.append("A buffer may be updated again as its region is computed again.")
+    elif proof.answer == "rounding":
+        told.append(f"{name} changes no more than rounding: {differing}.")
+    else:
+        same = "losses, gradients and buffers have the same bits without it"
+        told.append(f"{name} changes nothing that is computed: in {proof.steps} steps from the same seeds, {same}.")
+    if "random" in groups:
+        told.append(
+            f"It leaves the random generator {groups['random'].name} in another state. `preserve_rng_state` of a "
+            "checkpoint preserves torch's own."
+        )
     return told
 
 
+def _get_none(names: Sequence[str]) -> str:
+    named = joined([*names[:_MOST_NAMED], *(["others"] if len(names) > _MOST_NAMED else [])])
+    count = f"{len(names)} trained parameters get" if len(names) > 1 else "a trained parameter gets"
+    return f"{count} none ({named})"
+
+
 def _difference(one: GroupDifference) -> str:
-    if one.group == "random":
-        return f"the state of the random generator {one.name}"
-    size = "" if one.relative is None else f" by up to {format_share(one.relative)} of the largest"
-    return f"{one.group}{size} ({one.name}, step {one.step})"
+    if one.relative is None:
+        return f"{one.group} ({one.name}, step {one.step})"
+    percent = 100 * one.relative
+    size = f"{percent:.0f}" if percent >= 10 else f"{percent:.2g}"
+    return f"{one.group} by up to {size} % of the largest value ({one.name}, step {one.step})"
 
 
 def _reason(audit: Audit) -> str:

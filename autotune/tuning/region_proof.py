@@ -4,54 +4,94 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
+from ..errors import RunError
 from ..launch.port import RunResult
 from ..records.audit import RegionProof
 from ..records.outcome import Measured
 from ..records.printable import first_line
-from ..records.proof import Differences, widest
+from ..records.proof import Differences, ValueGroup, difference_of, widest
 from ..records.run import Verifying
 
-# Of the largest value of a group: another order of sums rounds so in half precision. A mask drawn anew is far above.
-_ROUNDING = 0.02
+# Differences may be so many times those of changing the last bit of the parameters; at least so large.
+_TIMES_A_BIT, _LEAST = 3.0, 1e-5
+_COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters")
 
 
 def prove_regions(start: Callable[[str, Verifying], RunResult]) -> RegionProof:
     """Compare the script's first steps with its own regions and without.
 
     ``start`` makes a run in mode ``verify``, from its folder's name and the rules.
+
+    Raises:
+        InterruptionError: ``start`` was interrupted.
     """
-    without = start("audit-without", Verifying(is_reference=True, without_regions=True))
+    folders: list[Path] = []
+
+    def run(name: str, *, without_regions: bool = True, is_nudged: bool = False) -> RunResult:
+        rules = Verifying(
+            references=tuple(map(str, folders)),
+            is_reference=not folders,
+            without_regions=without_regions,
+            is_nudged=is_nudged,
+        )
+        result = start(f"audit-{name}", rules)
+        if not folders:
+            folders.append(result.directory)
+        return result
+
     try:
-        if reason := _failure(without):
-            return RegionProof("unknown", reason=f"without it the script fails: {reason}")
-        references = (str(without.directory),)
-        own = start("audit-with", Verifying(references=references))
-        if reason := _failure(own):
-            return RegionProof("unknown", reason=f"with the same seeds the script fails: {reason}")
-        differences, steps = _differences(own), min(one.steps for one in own.compared)
-        lost = {name for one in differences if one.group == "gradients" for name in one.missing}
-        cut = {name for one in without.compared for name in one.cut_regions}
-        if cut:
-            lost |= {name for one in own.compared for name in one.without_gradient}
-        if lost:
-            return RegionProof("lost", steps, differences, tuple(sorted(lost)), tuple(sorted(cut)))
-        if all(not one.differing for one in differences):
-            return RegionProof("same", steps, differences)
-        again = start("audit-again", Verifying(references=references, without_regions=True))
-        if _failure(again) or any(one.differing for one in _differences(again)):
-            reason = "two runs without it differ themselves, with the same seeds"
-            return RegionProof("unknown", steps, differences, reason=reason)
+        return _prove(run)
+    except RunError as error:
+        return RegionProof("unknown", reason=str(error))
     finally:
-        for path in without.directory.glob("values-*"):
+        for path in (each for folder in folders for each in folder.glob("values-*")):
             with suppress(OSError):
                 path.unlink()
-    rounds = all(
-        one.group not in ("counters", "random") and one.relative is not None and one.relative <= _ROUNDING
-        for one in differences
-        if one.differing
-    )
-    return RegionProof("rounding" if rounds else "changed", steps, differences)
+
+
+def _prove(run: Callable[..., RunResult]) -> RegionProof:
+    without = run("without")
+    if reason := _failure(without):
+        return RegionProof("unknown", reason=f"without it the script fails: {reason}")
+    if not any(one.regions_off for one in without.compared):
+        return RegionProof("unknown", reason="none of torch's checkpoints and hooks ran in the first steps")
+    own = run("with", without_regions=False)
+    if reason := _failure(own):
+        return RegionProof("unknown", reason=f"with the same seeds the script fails: {reason}")
+    steps = {one.steps for result in (without, own) for one in result.compared}
+    if len(steps) > 1:
+        return RegionProof("unknown", reason="the script makes another number of steps without it")
+    differences = _differences(own)
+    cut = {region: names for one in without.compared for region, names in one.cut.items() if names}
+    proof = RegionProof("same", min(steps), differences, _lost(own), cut)
+    if not _differs(differences):
+        return RegionProof("lost", proof.steps, differences, (), cut) if cut else proof
+    again = run("again")
+    if reason := _failure(again):
+        return RegionProof("unknown", reason=f"without it the script fails once in two runs: {reason}")
+    if _differs(_differences(again)):
+        return RegionProof("unknown", reason="two runs without it differ themselves, with the same seeds")
+    if proof.lost or cut:
+        return RegionProof("lost", proof.steps, differences, proof.lost, cut)
+    nudged = run("nudged", is_nudged=True)
+    bound = max(_LEAST, _TIMES_A_BIT * max((one.relative or 0.0 for one in _differences(nudged)), default=0.0))
+    rounds = all(_rounds(differences, group, bound) for group in _COMPUTED)
+    return RegionProof("rounding" if rounds else "changed", proof.steps, differences)
+
+
+def _lost(run: RunResult) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for one in run.compared for name in one.lost_gradients))
+
+
+def _rounds(differences: Differences, group: ValueGroup, bound: float) -> bool:
+    one = difference_of(differences, group)
+    return not one.differing or (group != "counters" and one.relative is not None and one.relative <= bound)
+
+
+def _differs(differences: Differences) -> bool:
+    return any(difference_of(differences, group).differing for group in _COMPUTED)
 
 
 def _differences(run: RunResult) -> Differences:
@@ -62,4 +102,5 @@ def _failure(run: RunResult) -> str:
     if run.compared:
         return ""
     failed = run.outcomes[0] or run.failure
-    return "it ended without a word" if failed is None or isinstance(failed, Measured) else first_line(failed.cause)
+    cause = "it ended without a word" if failed is None or isinstance(failed, Measured) else first_line(failed.cause)
+    return cause.rstrip(".")

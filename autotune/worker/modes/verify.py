@@ -73,6 +73,6 @@ class VerifyMode(Mode):
     def _write(self) -> None:
         engine = self._applied.engine
         is_compiled = engine is not None and engine.is_compiled
-        cut = () if self._regions_off is None else self._regions_off.cut
-        self._process.write(self._verification.result(os.getpid(), is_compiled=is_compiled, cut_regions=cut))
+        result = self._verification.result(os.getpid(), is_compiled=is_compiled, regions_off=self._regions_off)
+        self._process.write(result)
         self._process.has_result = True

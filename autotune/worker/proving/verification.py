@@ -17,6 +17,7 @@ from ...records.proof import GROUPS, Differences, GroupDifference, ValueGroup, d
 from ...records.run import Compared, Verifying
 from ..device import uses_cuda
 from .deterministic import use_deterministic_algorithms
+from .regions_off import RegionsOff
 from .seeds import seed_generators
 
 # What a run keeps of its values on disk, all steps together, for the sizes of differences.
@@ -26,6 +27,8 @@ _KEPT_BYTES = 2**30
 _Value = tuple[str, torch.Tensor | None]
 _Values = dict[str, dict[str, _Value]]
 _MISSING: _Value = ("", None)
+# Differences of smaller buffers are shares of this: statistics of what is zero are rounding alone.
+_LEAST_BUFFER = 1e-3
 
 
 class Verification:
@@ -38,7 +41,9 @@ class Verification:
         self._differences: list[list[Differences]] = [[] for _ in rules.references]
         self._sampled_one_in = 1
         self._rank = 0
-        self._without_gradient: set[str] | None = None
+        self._lost_gradients: dict[str, None] = {}
+        self._ever_had: set[str] = set()
+        self._parameters: dict[str, torch.Tensor] = {}  # those that optimizers hold
         self.steps = 0
         seed_generators()
 
@@ -57,8 +62,9 @@ class Verification:
         """Take and compare the values of a finished step; True after the last one."""
         self.steps += 1
         modules = list(modules)
-        without = {name for name, one in _named(modules, "named_parameters") if one.requires_grad and one.grad is None}
-        self._without_gradient = without if self._without_gradient is None else self._without_gradient & without
+        held = {id(one) for optimizer in optimizers for group in optimizer.param_groups for one in group["params"]}
+        self._parameters = {name: one for name, one in _named(modules, "named_parameters") if id(one) in held}
+        self._ever_had |= {name for name, one in self._parameters.items() if one.grad is not None}
         values = self._take(modules, optimizers)
         if self._rules.is_reference:
             torch.save(values, _file(self._directory, self._rank, self.steps))
@@ -66,14 +72,18 @@ class Verification:
             path = _file(Path(reference), self._rank, self.steps)
             groups = [group for group in GROUPS if group in values] if path.exists() else []
             others: _Values = torch.load(path, mmap=True) if groups else {}
+            lost = others.get("gradients", {}).keys() - values["gradients"].keys()
+            self._lost_gradients |= dict.fromkeys(sorted(lost))
             differences.append(tuple(_difference(group, values[group], others[group], self.steps) for group in groups))
         return self.steps >= self._rules.steps
 
-    def result(self, process: int, *, is_compiled: bool = False, cut_regions: Iterable[str] = ()) -> Compared:
+    def result(self, process: int, *, is_compiled: bool = False, regions_off: RegionsOff | None = None) -> Compared:
         """Return what all steps together came to.
 
-        ``is_compiled`` says that code was generated for what ran; ``cut_regions`` is as in ``Compared``.
+        ``is_compiled`` says that code was generated for what ran. ``regions_off`` has switched off the script's own.
         """
+        never = {id(one): name for name, one in self._parameters.items() if name not in self._ever_had}
+        cut = {} if regions_off is None else regions_off.cut
         return Compared(
             steps=self.steps,
             differences=tuple(map(widest, self._differences)),
@@ -81,8 +91,9 @@ class Verification:
             rank=self._rank,
             sampled_one_in=self._sampled_one_in,
             is_compiled=is_compiled,
-            without_gradient=tuple(sorted(self._without_gradient or ())),
-            cut_regions=tuple(cut_regions),
+            lost_gradients=tuple(self._lost_gradients),
+            regions_off=0 if regions_off is None else regions_off.number,
+            cut={region: tuple(never[one] for one in never if one in leaves) for region, leaves in cut.items()},
         )
 
     def _take(self, modules: list[nn.Module], optimizers: Sequence[torch.optim.Optimizer]) -> _Values:
@@ -180,20 +191,25 @@ def _difference(group: ValueGroup, own: dict[str, _Value], others: dict[str, _Va
     names = dict.fromkeys([*own, *others])
     differing = [name for name in names if own.get(name, _MISSING)[0] != others.get(name, _MISSING)[0]]
     largest = _largest(others) if differing else 0.0
-    found = [GroupDifference(group, len(names), missing=tuple(name for name in others if name not in own))]
+    found = [GroupDifference(group, len(names))]
     for name in differing:
         absolute = _size(own.get(name, _MISSING)[1], others.get(name, _MISSING)[1])
-        relative = _share(absolute, largest)
+        # Buffers have nothing to do with each other: a mask may hold the largest number there is.
+        own_largest = (
+            max(_largest({name: others.get(name, _MISSING)}), _LEAST_BUFFER) if group == "buffers" else largest
+        )
+        relative = _share(absolute, own_largest)
         found.append(GroupDifference(group, 0, 1, name, step, absolute, relative))
     return difference_of(widest([tuple(found)]), group)
 
 
 def _largest(values: dict[str, _Value]) -> float:
-    """Return the largest value of a group; not of each tensor, because some gradients are zero but for rounding."""
+    """Return the largest finite value; of a group, as some of its tensors may be zero but for rounding."""
     kept = [tensor for _, tensor in values.values() if tensor is not None and tensor.numel()]
     # What stands beside numbers as their place in a sparse tensor has no size.
     numbers = [tensor for tensor in kept if _is_inexact(tensor)] or kept
-    return max((float(_wide(tensor).abs().max()) for tensor in numbers), default=0.0)
+    finite = (_wide(tensor).abs().nan_to_num(0.0, 0.0) for tensor in numbers)
+    return max((float(tensor.max()) for tensor in finite), default=0.0)
 
 
 def _share(absolute: float | None, largest: float) -> float | None:
