@@ -1,4 +1,4 @@
-"""A small model whose checkpointing loses or changes gradients or buffers, in the way that its argument says."""
+"""A small model whose checkpointing loses or changes gradients or buffers in the way that its argument says, or not."""
 
 import sys
 
@@ -38,7 +38,7 @@ class Model(nn.Module):
         blocks = [Block() for _ in range(3)]
         self.blocks = nn.ModuleList(map(Detaching, blocks) if way == "wrapper" else blocks)
         self.head = nn.Linear(WIDTH, 8)
-        self.unused = nn.Linear(4, 4)
+        self.probe, self.unused = nn.Linear(WIDTH, 8), nn.Linear(WIDTH, 4)
 
     def forward(self, x):
         x = self.embed(x)
@@ -47,9 +47,13 @@ class Model(nn.Module):
                 x = block(x)
             elif way == "inputs":
                 x = checkpoint(block, x, use_reentrant=True)
+            elif way == "no_grad" and block is self.blocks[1]:
+                with torch.no_grad():
+                    x = checkpoint(block, x, use_reentrant=False)
             else:
                 x = checkpoint(block, x, use_reentrant=False, preserve_rng_state=way != "dropout")
-        return self.head(x)
+        # A probe learns from what it must not change, and not every model uses all of its outputs.
+        return self.head(x), checkpoint(self.probe, x.detach(), use_reentrant=False), self.unused(x)
 
 
 torch.manual_seed(0)
@@ -57,5 +61,6 @@ model = Model()
 optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.01)
 for x, y in DataLoader(TensorDataset(torch.randn(640, 16), torch.randint(0, 8, (640,))), 16):
     optimizer.zero_grad()
-    functional.cross_entropy(model(x), y).backward()
+    first, second, _ = model(x)
+    (functional.cross_entropy(first, y) + functional.cross_entropy(second, y)).backward()
     optimizer.step()
