@@ -64,6 +64,8 @@ def _prove(run: Callable[..., RunResult]) -> RegionProof:
     if len(steps) > 1:
         return RegionProof("unknown", reason="the script makes another number of steps without it")
     differences = _differences(own)
+    if not difference_of(differences, "gradients").compared:
+        return RegionProof("unknown", reason="no gradients were seen")
     cut = {region: names for one in without.compared for region, names in one.cut.items() if names}
     proof = RegionProof("same", min(steps), differences, _lost(own), cut)
     if not _differs(differences):

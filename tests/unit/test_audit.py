@@ -15,10 +15,20 @@ from autotune.cli import main
 from autotune.errors import DiscoveryError, InterruptionError
 from autotune.files.changes import Changes
 from autotune.launch.port import RunResult
-from autotune.records.audit import Audit, AuditedBlocks, AuditedCompile, AuditedRegion, Counted, Holder, IdleSetting
+from autotune.records.audit import (
+    Audit,
+    AuditedBlocks,
+    AuditedCompile,
+    AuditedRegion,
+    Counted,
+    Holder,
+    IdleSetting,
+)
 from autotune.records.measurement import Peaks
 from autotune.records.measuring import Measuring
 from autotune.records.outcome import ScriptError
+from autotune.records.proof import GroupDifference
+from autotune.records.run import Compared
 from autotune.records.study import StudySpec
 from autotune.records.units import format_bytes
 from autotune.report.audit import (
@@ -206,6 +216,31 @@ def test_an_audit_is_one_short_run_of_the_script_as_it_stands(tmp_path):
     assert (found, outcome) == (UNUSED, baseline)
     assert (request.mode, request.configurations[0].plans, request.memory_matrix) == ("audit", (), False)
     assert request.measuring.max_steps < Measuring().min_steps
+
+
+@pytest.mark.parametrize("stops_in", ["audit", "verify", ""])
+def test_what_is_audited_is_told_though_it_is_not_proven(tmp_path, stops_in):
+    interruption, baseline = Interruption(), measured(400.0, 16, GIB)
+
+    def run(request, **_):
+        if request.mode == stops_in:
+            interruption.finish.set()
+        if request.mode == "audit":
+            return RunResult((baseline,), None, None, tmp_path, audit=audit(3, 5))
+        compared = Compared(3, ((GroupDifference("gradients", 9),),), process=1, regions_off=2)
+        return RunResult((None,), None, None, tmp_path, compared=() if stops_in else (compared,))
+
+    script = tmp_path / "train.py"
+    script.write_text("import torch\n")
+    found, _ = pipeline.audit(
+        StudySpec(script=str(script), working_directory=str(tmp_path), devices=()),
+        launcher=SimpleNamespace(run=run),
+        watcher=FakeWatcher(),
+        interruption=interruption,
+        runs=tmp_path,
+    )
+    assert replace(found, proof=None) == audit(3, 5)
+    assert found.proof is None if stops_in else found.proof.answer == "same"
 
 
 def test_a_script_that_fails_is_told_with_its_cause(tmp_path):

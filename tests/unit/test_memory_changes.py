@@ -6,10 +6,13 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from autotune.launch.port import RunResult
+from autotune import pipeline
+from autotune.launch.port import Launcher, RunResult
 from autotune.predict.explaining import explain
 from autotune.records.allocations import AllocationTrace, FirstTensor, Place, Traced
 from autotune.records.cards import CARDS
@@ -21,6 +24,7 @@ from autotune.records.outcome import Fallback, ScriptError
 from autotune.records.run import ALL_BLOCKS, Request
 from autotune.records.study import StudySpec
 from autotune.report.explanation import change_sentences, change_table
+from autotune.tuning.budget import Interruption
 from autotune.tuning.memory_changes import try_changes
 
 MIB = 1 << 20
@@ -168,6 +172,30 @@ def test_what_empties_the_cache_may_be_left_out() -> None:
     kept = effects["leave empty_cache out"]
     assert kept.peak_bytes == 60 * MIB
     assert kept.process_bytes - effects["expandable segments"].process_bytes == 30 * MIB
+
+
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_what_is_explained_is_told_though_changes_are_interrupted(is_interrupted: bool, tmp_path: Path) -> None:
+    interruption = Interruption()
+    made: list[Request] = []
+
+    def run(request: Request, **_: Any) -> RunResult:
+        made.append(request)
+        if is_interrupted:
+            interruption.finish.set()
+        return RunResult((None,), None, None, tmp_path, traced=script(100))
+
+    found = pipeline.explain(
+        StudySpec("/train.py", engine="eager"),
+        A100,
+        launcher=cast(Launcher, SimpleNamespace(run=run)),
+        interruption=interruption,
+        runs=tmp_path,
+        tries_changes=True,
+    )
+    assert found.peak_bytes == 100 * MIB
+    assert bool(found.changes) == (not is_interrupted)
+    assert len(made) == (1 if is_interrupted else 10)
 
 
 def explained() -> Explanation:

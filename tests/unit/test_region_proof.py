@@ -27,7 +27,8 @@ def differs(group: ValueGroup, relative: float | None) -> GroupDifference:
 
 
 def compared(*differences: GroupDifference, steps: int = 3, off: int = 4, **found: Any) -> Compared:
-    return Compared(steps, (differences,), process=1, regions_off=off, **found)
+    seen = GroupDifference("gradients", 9)
+    return Compared(steps, ((seen, *differences),), process=1, regions_off=off, **found)
 
 
 def runs(folder: Path, **found: Compared | Outcome) -> tuple[Start, dict[str, Verifying]]:
@@ -105,6 +106,7 @@ def test_a_script_that_does_not_repeat_itself_proves_nothing(tmp_path: Path) -> 
         ({"without": OutOfMemory("CUDA out of memory.\nand more")}, "without it the script fails: CUDA out of memory"),
         ({"with": OutOfMemory("CUDA out of memory")}, "with the same seeds the script fails: CUDA out of memory"),
         ({"without": compared(off=0)}, "none of torch's checkpoints and hooks ran in the first steps"),
+        ({"with": Compared(3, ((),), process=1)}, "no gradients were seen"),
         ({"with": compared(steps=1)}, "the script makes another number of steps without it"),
         (
             {"with": compared(differs("losses", 0.1)), "again": OutOfMemory("full")},
