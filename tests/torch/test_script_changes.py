@@ -42,6 +42,11 @@ def plain(by_hand, batch=4, length=128, **options):
     kept[:] = [logits]  # as a model's output is
     return F.cross_entropy(logits.view(-1, WORDS), wanted.view(-1), **options)
 
+def under_autocast(by_hand):
+    # The logits that are kept have a graph, and that the weights in bfloat16.
+    with torch.autocast("cuda", torch.bfloat16):
+        return plain(by_hand)
+
 def shifted(by_hand):
     hidden, wanted = body(4, 129), targets(4, 129)
     if by_hand:
@@ -60,6 +65,7 @@ cases = [
     plain,
     functools.partial(plain, length=100),  # a shorter batch than the one before
     functools.partial(plain, weight=weights, label_smoothing=0.1, ignore_index=3),
+    under_autocast,
     shifted,
     two_heads,
     functools.partial(two_heads, crossed=True),
