@@ -98,7 +98,7 @@ class IdleSetting:
 
 @dataclass(frozen=True)
 class RegionProof:
-    """What a script computes with its own regions, against the same steps without them, from the same seeds.
+    """Hold how a script's steps with its own regions compare with the same steps without them, from the same seeds.
 
     ``same``: losses, gradients and buffers have the same bits. ``rounding``: they differ by little more than if the
     last bit of the parameters had changed. ``changed``: they differ by more. ``lost``: parameters get no gradient.

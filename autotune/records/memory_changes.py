@@ -73,7 +73,7 @@ CHANGES: dict[ChangeName, MemoryChange] = {
 
 @dataclass(frozen=True)
 class ChangeEffect:
-    """What a change does to a script: the bytes at its peaks with it, as in ``Explanation``, and its price.
+    """Hold the bytes at a script's peaks with a change, as in ``Explanation``, and the price of the change.
 
     ``more_flops`` are the floating-point operations of a step that the change adds, as a share of those without it.
     ``moved_bytes`` go between GPU and CPU in a step, beyond those that do so without it.

@@ -17,6 +17,9 @@ numbers, where rounding excuses no difference. ``random`` is the state of the ra
 
 GROUPS: tuple[ValueGroup, ...] = get_args(ValueGroup)
 
+# What a step computes. The state of the random generators is told beside it: the next step's masks follow from it.
+_COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters", "outputs")
+
 
 @dataclass(frozen=True)
 class GroupDifference:
@@ -56,6 +59,23 @@ def widest(many: Iterable[Differences]) -> Differences:
         total[one.group] = replace(wider, compared=compared, differing=differing)
     # Only a model has outputs; of a script each group is told, also where there was nothing of it.
     return tuple(one for one in total.values() if one.compared or one.group != "outputs")
+
+
+def differing(differences: Differences) -> Differences:
+    """Return the differences in what a step computes, without those of random generators."""
+    return tuple(one for one in differences if one.differing and one.group in _COMPUTED)
+
+
+def largest_share(differences: Differences) -> float:
+    """Return the largest difference in what is computed, as a share of its group's largest value; 0.0 without one."""
+    return max((one.relative or 0.0 for one in differing(differences)), default=0.0)
+
+
+def are_within(differences: Differences, bound: float) -> bool:
+    """Return whether all that is computed differs by such a share at most, and nothing that counts differs at all."""
+    return all(
+        one.group != "counters" and one.relative is not None and one.relative <= bound for one in differing(differences)
+    )
 
 
 def _width(one: GroupDifference) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..records.audit import Audit, Holder, RegionProof
-from ..records.proof import GroupDifference
+from ..records.proof import GroupDifference, differing
 from ..records.units import format_bytes, format_duration, format_share
 from ..records.words import joined
 from ..verdict.auditing import blocks_would_free, judge_audit
@@ -110,7 +110,7 @@ def _name(audit: Audit) -> str:
 def _proven(proof: RegionProof, name: str) -> list[str]:
     """Say whether the script trains with its regions as it does without."""
     groups = {one.group: one for one in proof.differences if one.differing}
-    differing = joined([_difference(one) for group, one in groups.items() if group != "random"])
+    differ = joined([_difference(one) for one in differing(proof.differences)])
     told: list[str] = []
     if proof.answer == "unknown":
         return [f"Whether {name[0].lower()}{name[1:]} changes what is computed is not known: {proof.reason}."]
@@ -122,11 +122,11 @@ def _proven(proof: RegionProof, name: str) -> list[str]:
             for region, names in proof.cut.items()
         )
     elif proof.answer == "changed":
-        told.append(f"{name} changes what is computed: {differing}.")
+        told.append(f"{name} changes what is computed: {differ}.")
         if "counters" in groups or "buffers" in groups:
             told.append("A buffer may be updated again as its region is computed again.")
     elif proof.answer == "rounding":
-        told.append(f"{name} changes no more than rounding: {differing}.")
+        told.append(f"{name} changes no more than rounding: {differ}.")
     else:
         same = "losses, gradients and buffers have the same bits without it"
         told.append(f"{name} changes nothing that is computed: in {proof.steps} steps from the same seeds, {same}.")

@@ -13,7 +13,7 @@ from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.outcome import Measured, Outcome
 from ..records.printable import first_line
-from ..records.proof import Differences, Proof, ProofAnswer, ValueGroup, difference_of, widest
+from ..records.proof import Differences, Proof, ProofAnswer, are_within, difference_of, differing, largest_share, widest
 from ..records.run import Verifying
 from ..records.units import format_share
 
@@ -28,9 +28,6 @@ _TIMES_A_BIT = 3.0
 # Where other kernels run, or code rounds as it is fused, half precision included. The wider one is for what was shown
 # with casts kept already. A mask drawn anew is far above.
 _ROUNDING, _AS_FUSED = 0.02, 0.05
-
-# What a step computes. The state of the random generators is told beside it: the next step's masks follow from it.
-_COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters", "outputs")
 
 
 def prove(
@@ -124,15 +121,15 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
             # Not to be blamed on the plans if the engine does not even repeat itself.
             repeated = run("the engine without plans", "proof-engine-again", engine)
             itself = _differences(repeated, 2)
-            if not _same(itself):
+            if differing(itself):
                 statement = (
                     f"Equivalence unknown: two runs of the engine without plans differ themselves: {_told(itself)}."
                 )
                 return replace(proof, answer="unknown", statement=statement)
-            if proof.is_compiled and properties.keeps_casts and _only_within(proof.to_engine, _ROUNDING):
+            if proof.is_compiled and properties.keeps_casts and are_within(proof.to_engine, _ROUNDING):
                 nudged = run("the engine without plans, nudged", "proof-engine-nudged", engine, is_nudged=True)
                 by_a_bit = _differences(nudged, 2)
-                bound = max(bound, _TIMES_A_BIT * _size(by_a_bit))
+                bound = max(bound, _TIMES_A_BIT * largest_share(by_a_bit))
                 proof = conclude(first, own, unplanned, again)
                 nudge = "The last bit of its parameters changed, the engine without plans differs from itself:"
                 proof = replace(proof, statement=f"{proof.statement} {nudge} {_told(by_a_bit)}.")
@@ -163,9 +160,9 @@ def _conclude(
     key = ENGINES[configuration.engine].computes
     # Nothing but the model itself is there to hold outputs against.
     held = to_script if key == "outputs" else to_engine
-    answer: ProofAnswer = "exact" if _same(held) else "inexact"
+    answer: ProofAnswer = "exact" if not differing(held) else "inexact"
     is_compiled = any(one.is_compiled for one in own.compared)
-    if answer == "inexact" and is_compiled and _only_within(held, bound):
+    if answer == "inexact" and is_compiled and are_within(held, bound):
         answer = "close"
     if difference_of(to_script, "counters").differing:
         answer = "inexact"
@@ -174,8 +171,8 @@ def _conclude(
         answer=answer,
         statement="",
         steps=min(steps),
-        equal_to_engine=None if unplanned is None else _same(to_engine),
-        equal_to_script=_same(to_script),
+        equal_to_engine=None if unplanned is None else not differing(to_engine),
+        equal_to_script=not differing(to_script),
         random_equal=not difference_of(to_script, "random").differing,
         to_engine=to_engine,
         to_script=to_script,
@@ -188,7 +185,7 @@ def _conclude(
         doubt = f"the runs made {', '.join(map(str, sorted(steps)))} steps"
     elif len({len(run.compared) for run in runs}) > 1:
         doubt = "the runs trained in different numbers of processes"
-    elif not _same(itself):
+    elif differing(itself):
         same = "on the same inputs" if key == "outputs" else "with the same seeds"
         doubt = f"two runs of the {ENGINES[configuration.engine].target} itself differ, {same}: {_told(itself)}"
     elif not difference_of(to_script, key).compared:
@@ -209,9 +206,9 @@ def _conclude(
 def _with_exported(proof: Proof, exported: Differences) -> Proof:
     """Add to the proof of code that keeps casts how far plans move the exported code, which keeps none."""
     code = "as exported, with rounding that depends on fusion,"
-    if _same(exported):
+    if not differing(exported):
         says = f"Also {code} they have the same bits as without plans."
-    elif _only_within(exported, _AS_FUSED):
+    elif are_within(exported, _AS_FUSED):
         says = f"{code.capitalize()} they differ from those without plans by rounding: {_told(exported)}."
     else:
         says = f"But {code} they differ from those without plans by more than rounding: {_told(exported)}."
@@ -293,24 +290,10 @@ def _is_repeated(differences: Differences) -> bool:
     return seen and not any(one.differing for one in differences)
 
 
-def _same(differences: Differences) -> bool:
-    return not any(difference_of(differences, group).differing for group in _COMPUTED)
-
-
-def _size(differences: Differences) -> float:
-    """Return the largest difference of what is computed, as a share of its group's largest value; 0.0 without one."""
-    return max((one.relative or 0.0 for one in differences if one.group in _COMPUTED), default=0.0)
-
-
-def _only_within(differences: Differences, bound: float) -> bool:
-    found = [one for one in differences if one.differing and one.group in _COMPUTED]
-    return all(one.group != "counters" and one.relative is not None and one.relative <= bound for one in found)
-
-
 def _told(differences: Differences) -> str:
     """Say where two runs differ most, in words: ``gradients by up to 8.1e-04 of the largest (head.weight, step 1)``."""
     parts = []
-    for one in (one for one in differences if one.differing and one.group in _COMPUTED):
+    for one in differing(differences):
         size = "beyond comparison"
         if one.relative is not None:
             size = f"by up to {one.relative:.1e} of the largest"

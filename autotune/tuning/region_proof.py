@@ -11,12 +11,11 @@ from ..launch.port import RunResult
 from ..records.audit import RegionProof
 from ..records.outcome import Measured
 from ..records.printable import first_line
-from ..records.proof import Differences, ValueGroup, difference_of, widest
+from ..records.proof import Differences, are_within, difference_of, differing, largest_share, widest
 from ..records.run import Verifying
 
 # Differences may be so many times those of changing the last bit of the parameters; at least so large.
 _TIMES_A_BIT, _LEAST = 3.0, 1e-5
-_COMPUTED: tuple[ValueGroup, ...] = ("losses", "gradients", "buffers", "counters")
 
 
 def prove_regions(start: Callable[[str, Verifying], RunResult]) -> RegionProof:
@@ -68,32 +67,22 @@ def _prove(run: Callable[..., RunResult]) -> RegionProof:
         return RegionProof("unknown", reason="no gradients were seen")
     cut = {region: names for one in without.compared for region, names in one.cut.items() if names}
     proof = RegionProof("same", min(steps), differences, _lost(own), cut)
-    if not _differs(differences):
+    if not differing(differences):
         return RegionProof("lost", proof.steps, differences, (), cut) if cut else proof
     again = run("again")
     if reason := _failure(again):
         return RegionProof("unknown", reason=f"without it the script fails once in two runs: {reason}")
-    if _differs(_differences(again)):
+    if differing(_differences(again)):
         return RegionProof("unknown", reason="two runs without it differ themselves, with the same seeds")
     if proof.lost or cut:
         return RegionProof("lost", proof.steps, differences, proof.lost, cut)
     nudged = run("nudged", is_nudged=True)
-    bound = max(_LEAST, _TIMES_A_BIT * max((one.relative or 0.0 for one in _differences(nudged)), default=0.0))
-    rounds = all(_rounds(differences, group, bound) for group in _COMPUTED)
-    return RegionProof("rounding" if rounds else "changed", proof.steps, differences)
+    bound = max(_LEAST, _TIMES_A_BIT * largest_share(_differences(nudged)))
+    return RegionProof("rounding" if are_within(differences, bound) else "changed", proof.steps, differences)
 
 
 def _lost(run: RunResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for one in run.compared for name in one.lost_gradients))
-
-
-def _rounds(differences: Differences, group: ValueGroup, bound: float) -> bool:
-    one = difference_of(differences, group)
-    return not one.differing or (group != "counters" and one.relative is not None and one.relative <= bound)
-
-
-def _differs(differences: Differences) -> bool:
-    return any(difference_of(differences, group).differing for group in _COMPUTED)
 
 
 def _differences(run: RunResult) -> Differences:

@@ -154,6 +154,7 @@ def test_a_script_that_fails_is_told_what_to_do_with_the_script_and_of_no_settin
     ("way", "first"),
     [
         ("wrapper", r"Your checkpointing loses gradients: 14 .* The graph is cut where Block begins, or in it\."),
+        ("inside", r"Your checkpointing loses gradients: 14 .* The graph is cut where Model begins, or in it\."),
         ("no_grad", r"Your checkpointing loses gradients: 6 .* The graph is cut where Block begins, or in it\."),
         ("inputs", r"Your checkpointing loses gradients: 18 .* Without it there are some\."),
         ("dropout", r"Your checkpointing changes what is computed: .*gradients by up to \d+ % of the largest value"),

@@ -176,7 +176,7 @@ class ChunkedLoss(ScriptChange):
 
 @dataclass(frozen=True)
 class _Output:
-    """What a linear layer has returned, the number of its storage, and what computes the same of some of its rows."""
+    """Holds what a linear layer returned, the number of its storage, and what computes the same of some rows."""
 
     output: Any
     number: int

@@ -45,6 +45,8 @@ class Model(nn.Module):
         for block in self.blocks:
             if way == "wrapper":
                 x = block(x)
+            elif way == "inside":
+                x = checkpoint(lambda one, block=block: block(one.detach()), x, use_reentrant=False)
             elif way == "inputs":
                 x = checkpoint(block, x, use_reentrant=True)
             elif way == "no_grad" and block is self.blocks[1]:
