@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import html
-import json
 import os
-import signal
-import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +12,14 @@ from typing import Any
 
 from ..cli import load_command
 from ..cli.places import function_script
-from ..errors import AutotuneError, InterruptionError, RunError, UsageError, did_you_mean
+from ..errors import UsageError, did_you_mean
 from ..records.codec import from_json
 from ..records.figures import format_measured
 from ..records.study import AnswerKind
 from ..report.answer import headline
 from ..report.page import render_html
 from ..report.record import Report, ReportedSetting, winner_word
+from .calling import call_command
 from .source import is_hosted, script_of
 
 # So many lines stand in a notebook; a study writes one for each trial.
@@ -65,16 +62,7 @@ def _notebook_handle(shown: Progress) -> Any:
     return show(shown, display_id=True) if hasattr(shell, "kernel") else None
 
 
-# The command line, which the kernel ends with this process: a notebook's kernel that is started again leaves nothing.
-_PROGRAM = (
-    "from autotune.metering.host import die_with_parent; die_with_parent(); from autotune.cli import main; main()"
-)
 _SECONDS = ("time-budget", "start-timeout", "trial-timeout")
-_ASK_FOR_COLOUR = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
-# From SIGTERM on; a run gets 2 seconds, and putting back files takes as long as these are large.
-_MAY_END_S = 60.0
-_KINDS: dict[int, type[AutotuneError]] = {2: UsageError, 130: InterruptionError}
-"""The error for each exit code of the command line; a RunError for others."""
 _OURS = {"json": "the result is one already", "help": "`help(autotune.tune)` says it"}
 
 
@@ -149,17 +137,9 @@ def tune(
     path = function_script(script.__name__, script_of(script)) if callable(script) else Path(script)
     words += [str(path), *(["--", *map(str, arguments)] if arguments else [])]
     shown = Progress(is_shown=progress)
-    status, printed = _run([sys.executable, "-P", "-c", _PROGRAM, "run", "--json", *words], shown)
-    document = json.loads(printed) if printed else {}
-    if "error" in document:
-        raise _KINDS.get(status, RunError)(**document["error"])
-    if not document:
-        end = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        raise _KINDS.get(status, RunError)(
-            f"`autotune run` {end} and said nothing of it",
-            hint="finished trials are stored: the same call again goes on",
-            detail="\n".join(shown.lines[-20:]),
-        )
+    document = call_command(
+        "run", words, shown.add, if_silent="finished trials are stored: the same call again goes on"
+    )
     record: Report = from_json(Report, document, where="autotune run --json")
     return Tuned(
         sentence=headline(record),
@@ -203,46 +183,3 @@ def _typed(key: str, value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return (":" if key == "batch-sizes" else ",").join(map(str, value))
     return f"{value}s" if key in _SECONDS and isinstance(value, (int, float)) else str(value)
-
-
-def _run(command: Sequence[str], shown: Progress) -> tuple[int, str]:
-    """Run the command line; return status and output. The first interruption is passed on, the second ends the run."""
-    process = subprocess.Popen(
-        command,
-        # A notebook's kernel asks for colours and a live screen, which nobody here can show.
-        env={name: value for name, value in os.environ.items() if name not in _ASK_FOR_COLOUR},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        encoding="utf-8",
-        errors="backslashreplace",
-        start_new_session=True,  # a Ctrl-C is passed on by us, and by nobody else
-    )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    printed: list[str] = []
-    reader = threading.Thread(target=lambda: printed.append(process.stdout.read()), daemon=True)  # type: ignore[union-attr]
-    reader.start()
-    is_interrupted = False
-    try:
-        while True:
-            try:
-                for line in process.stderr:
-                    shown.add(line.rstrip("\n"))
-                reader.join()
-                return process.wait(), printed[0]
-            except KeyboardInterrupt:
-                process.send_signal(signal.SIGINT)
-                if is_interrupted:
-                    raise
-                is_interrupted = True
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            # Files that its runs have changed are put back meanwhile.
-            killing = threading.Timer(_MAY_END_S, process.kill)
-            killing.start()
-            process.stderr.read()
-            process.wait()
-            killing.cancel()
-        process.stderr.close()

@@ -212,7 +212,10 @@ class Conductor:
         process = self.process
         if process.has_ended:
             return
-        unheard = not process.has_result and not process.others_trained() and not self._mode.ended_early()
+        failed = status not in (None, 0)
+        unheard = (
+            not process.has_result and not process.others_trained() and not self._mode.ended_early(has_failed=failed)
+        )
         # What came after others in this process had only the steps that they left: it is tried again in its own.
         if unheard and process.index == 0:
             process.finish_with(self._no_training_step(status))

@@ -105,6 +105,78 @@ def test_the_batch_size_is_that_of_a_whole_batch(tmp_path: Path) -> None:
     assert json.loads(run.output)["batch_size"] == 64
 
 
+SHORT = """
+import sys
+
+import torch
+from torch import nn
+
+model = nn.Sequential(nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 512)).cuda()
+optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+kept = []
+for _ in range(int(sys.argv[1])):
+    x = torch.ones(4096, 512, device="cuda")
+    optimizer.zero_grad()
+    model(x).square().mean().backward()
+    optimizer.step()
+    kept.append(torch.ones(2**20, device="cuda"))
+sys.exit(int(sys.argv[2]))
+"""
+
+
+def test_a_script_of_one_or_two_steps_is_explained_by_what_it_does(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SHORT)
+    peaks = {}
+    for steps in (1, 2, 3):
+        options = ("--for", "a100-40g", "--json", "--", str(steps), "0")
+        run = run_inside("explain", "train.py", *options, folder=tmp_path)
+        assert run.status == 0, run.errors
+        document = json.loads(run.output)
+        assert (document["batch_size"], bool(document["leaks"])) == (4096, steps > 1)
+        of_end = [note for note in document["notes"] if "ended" in note]
+        assert of_end == ([f"the script ended after {steps} training step{'s' * (steps > 1)}"] if steps < 3 else [])
+        peaks[steps] = document["peak_bytes"]
+    kept = 4 << 20
+    assert peaks[2] - peaks[1] > kept, "the second step has the optimizer's state, too"
+    assert peaks[3] - peaks[2] == kept
+
+
+def test_a_short_script_that_fails_is_not_explained(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SHORT)
+    run = run_inside("explain", "train.py", "--for", "a100-40g", "--", "2", "5", folder=tmp_path)
+    assert run.status == 1
+    assert "the script exited with status 5 after 2 training steps" in run.errors
+
+
+SAVING = """
+import torch
+from safetensors.torch import _find_shared_tensors, save_file, save_model
+from torch import nn
+
+model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 64), nn.Linear(64, 64)).cuda()
+model[2].weight = model[0].weight
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(20):
+    optimizer.zero_grad()
+    model(torch.ones(32, 64, device="cuda")).sum().backward()
+    optimizer.step()
+    shared = [one for one in _find_shared_tensors(model.state_dict()) if len(one) > 1]
+    assert shared == [{"0.weight", "2.weight"}], shared
+    first, *_, last = (row.data_ptr() for row in model[0].weight)
+    assert last - first == 63 * 64 * 4
+    torch.save(model.state_dict(), "model.pt")
+    save_model(model, "model.safetensors")
+    save_file({"bias": model[0].bias}, "bias.safetensors")
+"""
+
+
+def test_a_script_that_saves_at_each_step_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SAVING)
+    run = run_inside("explain", "train.py", "--for", "a100-40g", "--json", folder=tmp_path)
+    assert run.status == 0, run.errors
+    assert not json.loads(run.output)["asked"]
+
+
 def test_one_card_at_a_time_is_explained(tmp_path: Path) -> None:
     run = run_inside("explain", SCRIPT, "--for", "t4-16g,a100-40g", folder=tmp_path)
     check_told(run, status=2, cause="lines are told for one card at a time", next_step="--for t4-16gb")

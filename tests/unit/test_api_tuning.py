@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import autotune
-from autotune.api import source, tuning
-from autotune.api.tuning import Progress, Tuned
+from autotune.api import calling, source
+from autotune.api.tuning import Tuned
 from autotune.cli import load_command
 from autotune.errors import InterruptionError, RunError, UsageError
 from autotune.records.codec import to_json
@@ -35,13 +35,13 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Told:
     def tell(status: int = 0, printed: str | None = None, errors: str = "") -> list[list[str]]:
         commands: list[list[str]] = []
 
-        def run(command: list[str], shown: Progress) -> tuple[int, str]:
+        def run(command: list[str], show: Callable[[str], None]) -> tuple[int, str]:
             commands.append(command)
             for line in errors.splitlines():
-                shown.add(line)
+                show(line)
             return status, json.dumps(to_json(REPORT)) if printed is None else printed
 
-        monkeypatch.setattr(tuning, "_run", run)
+        monkeypatch.setattr(calling, "_run", run)
         return commands
 
     return tell

@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +35,6 @@ _OF_WORKERS = {
     "persistent_workers",
     "pin_memory_device",
 }
-# transformers takes fake tensors for a compiler's, and then builds masks that a run on a GPU does without.
-_ASKS_FOR_TRACING = ("transformers.utils.import_utils", ("is_fake_tensor", "is_tracing"))
 
 
 def pretend(card: Card, recorder: AllocationRecorder, note: Callable[[str], None]) -> None:
@@ -61,7 +59,9 @@ def pretend(card: Card, recorder: AllocationRecorder, note: Callable[[str], None
     _record_threads(recorder)
     send_nothing()
     load_by_the_cpu()
-    _see_no_tracing()
+    _address_storages()
+    for name, functions in _IN_LIBRARIES.items():
+        _replace(name, functions)
     recorder.__enter__()
 
 
@@ -125,6 +125,24 @@ def _answer_questions(recorder: AllocationRecorder) -> None:
         recorder.data_set(one, other)
 
     fake.data = property(data.__get__, set_data)
+
+
+def _address_storages() -> None:
+    """Have each storage be at an address of its own: libraries tell tied weights by their addresses."""
+    tensor: Any = torch.Tensor
+    storage: Any = torch.UntypedStorage
+    of_tensor, of_storage = tensor.data_ptr, storage.data_ptr
+
+    def address_of(one: Any) -> int:
+        return int(one._cdata if one.device.type == "meta" else of_storage(one))
+
+    def address_of_tensor(one: Any) -> int:
+        if not isinstance(one, FakeTensor):
+            return int(of_tensor(one))
+        return address_of(one.untyped_storage()) + int(one.storage_offset()) * one.element_size()
+
+    storage.data_ptr = address_of
+    tensor.data_ptr = address_of_tensor
 
 
 def _choose_as_on_cuda() -> None:
@@ -199,19 +217,29 @@ def _record_threads(recorder: AllocationRecorder) -> None:
     threading.Thread.run = run_recorded  # type: ignore[method-assign]
 
 
-def _see_no_tracing() -> None:
-    """Have transformers' checks for a compiler answer no, be they imported already or later."""
-    name, checks = _ASKS_FOR_TRACING
+def _say_no(*_: Any, **__: Any) -> bool:
+    return False
 
-    def say_no(module: Any) -> None:
-        for check in checks:
-            if hasattr(module, check):
-                setattr(module, check, lambda *_, **__: False)
+
+_IN_LIBRARIES: dict[str, dict[str, Callable[..., Any]]] = {
+    # It takes fake tensors for a compiler's, and then builds masks that a run on a GPU does without.
+    "transformers.utils.import_utils": {"is_fake_tensor": _say_no, "is_tracing": _say_no},
+    "safetensors.torch": {"save_file": _save_nothing},
+}
+"""What stands in for functions of libraries, by their modules."""
+
+
+def _replace(name: str, functions: Mapping[str, Callable[..., Any]]) -> None:
+    """Replace functions of a module, be it imported already or later."""
+
+    def replace(module: Any) -> None:
+        for function in functions.keys() & vars(module).keys():
+            setattr(module, function, functions[function])
 
     if name in sys.modules:
-        say_no(sys.modules[name])
+        replace(sys.modules[name])
     else:
-        sys.meta_path.insert(0, _AfterImport(name, say_no))
+        sys.meta_path.insert(0, _AfterImport(name, replace))
 
 
 class _AfterImport:

@@ -60,8 +60,12 @@ class Mode:
     def step(self, window: Window) -> None:
         """Act after an optimizer step; ``window`` is what the batches since the last one held."""
 
-    def ended_early(self) -> bool:
-        """Write what there is of the configuration under way, as the script is over; False if that is nothing."""
+    def ended_early(self, *, has_failed: bool) -> bool:
+        """Write what there is of the configuration under way, as the script is over; False if that is nothing.
+
+        ``has_failed``: the script has ended itself with an exit status other than 0.
+        """
+        del has_failed
         return False
 
     def measured(self) -> Outcome | None:

@@ -164,8 +164,9 @@ class MeasureMode(Mode):
             outcome = Measured(measurement)
         return outcome
 
-    def ended_early(self) -> bool:
+    def ended_early(self, *, has_failed: bool) -> bool:
         """Write what was measured so far, if that is enough for a figure."""
+        del has_failed
         meter, outcome = self._meter, self.measured()
         if meter is not None:
             meter.script_ended()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -32,6 +32,13 @@ from .base import Mode
 _STEPS, _STEPS_OF_SEVERAL = 2, 3
 
 
+@dataclass(frozen=True)
+class _LastStep:
+    window: Window
+    flops: int
+    moved_bytes: int
+
+
 class TraceMode(Mode):
     """Records what the script allocates on a card, from the import of torch to the end of the steps that it needs."""
 
@@ -42,6 +49,7 @@ class TraceMode(Mode):
         self._arriving = ArrivingData()
         self._stepped_in_backward = False
         self._counts = (0, 0)  # until the last step
+        self._last: _LastStep | None = None
         self._batch_size: int | None = None  # of a whole batch: the last one of an epoch may be smaller
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
@@ -95,7 +103,7 @@ class TraceMode(Mode):
         # What every step leaves shows as soon as a step without anything new has left it, too.
         steps = (_STEPS_OF_SEVERAL if several else _STEPS) + (self._places is not None)
         counts = (self._recorder.flops, self._recorder.moved_bytes)
-        flops, moved_bytes = (now - before for now, before in zip(counts, self._counts, strict=True))
+        self._last = _LastStep(window, *(now - before for now, before in zip(counts, self._counts, strict=True)))
         self._counts = counts
         if self._process.steps < steps:
             native: Any = torch._C
@@ -103,7 +111,20 @@ class TraceMode(Mode):
             if not self._stepped_in_backward:
                 self._recorder.begin("start")
             return
-        process = self._process
+        self._write(self._last)
+        self._process.end()
+
+    def ended_early(self, *, has_failed: bool) -> bool:
+        """Write what a script holds that is done before: it has no later step that could hold more."""
+        if self._last is None or self._places is None or has_failed:
+            return False
+        steps = self._process.steps
+        self._process.note(f"the script ended after {steps} training step{'' if steps == 1 else 's'}")
+        self._write(self._last)
+        return True
+
+    def _write(self, last: _LastStep) -> None:
+        process, window = self._process, last.window
         if reason := self._change.problem():
             process.give_up(Fallback(cause=reason, advice="Leave the change out."))
         problem = self._applied.problem() or self._applied.batch_problem(
@@ -119,8 +140,8 @@ class TraceMode(Mode):
                 batch_control=batch_control_of(process.request, self._script.loaders),
                 blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
                 steps=process.steps,
-                step_flops=flops,
-                moved_bytes=moved_bytes,
+                step_flops=last.flops,
+                moved_bytes=last.moved_bytes,
                 optimizers=tuple(type(one).__name__ for one in self._script.steps.optimizers),
                 asked=tuple(self._recorder.asked),
                 asked_integers=tuple(self._recorder.asked_integers),
@@ -130,7 +151,6 @@ class TraceMode(Mode):
             )
         )
         process.has_result = True
-        process.end()
 
     def _note_roles(self) -> None:
         """Note what belongs to the models and their optimizers."""

@@ -63,8 +63,9 @@ class VerifyMode(Mode):
             self._write()
             self._process.end()
 
-    def ended_early(self) -> bool:
+    def ended_early(self, *, has_failed: bool) -> bool:
         """Write what the steps so far have shown."""
+        del has_failed
         if not self._verification.steps:
             return False
         self._write()
