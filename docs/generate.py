@@ -1,10 +1,10 @@
 """Write the generated parts of the pages anew: ``python docs/generate.py`` (``make docs``).
 
 ``reference/commands.md`` and ``reference/python.md`` are generated as a whole, from the command line and the public
-functions themselves. In ``design/house.md`` the list of
-folders comes from the first sentence of each package's docstring, the layers from the import contract in
-``pyproject.toml``, and the targets from the Makefile. Tests hold the pages against what this module gives, so that
-neither can go stale.
+functions themselves. ``reference/json.md`` and the schemas that it names come from the records that commands print. In
+``design/house.md`` the list of folders comes from the first sentence of each package's docstring, the layers from the
+import contract in ``pyproject.toml``, and the targets from the Makefile. Tests hold the pages against what this module
+gives, so that neither can go stale.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 sys.path.insert(0, str(ROOT))  # this checkout's package, wherever it is started from
 
-from docs.python_page import python_page  # noqa: E402  (below the line that finds it)
+from docs.json_schemas import json_page, schemas  # noqa: E402  (below the line that finds it)
+from docs.python_page import python_page  # noqa: E402
 
 COMMANDS = "reference/commands.md"
 PYTHON = "reference/python.md"
+JSON = "reference/json.md"
 HOUSE = "design/house.md"
 
 # A folder whose modules are numbered one after the other has no docstring of its own.
@@ -41,7 +43,8 @@ def pages() -> dict[str, str]:
     house = _filled(house, "folders", _fenced(folders(ROOT / "autotune")))
     house = _filled(house, "layers", _fenced(layers()))
     house = _filled(house, "targets", _fenced(targets()))
-    return {COMMANDS: commands(), PYTHON: python_page(ROOT / "autotune"), HOUSE: house}
+    written = {COMMANDS: commands(), PYTHON: python_page(ROOT / "autotune"), JSON: json_page(), HOUSE: house}
+    return written | schemas()
 
 
 def commands() -> str:

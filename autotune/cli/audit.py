@@ -48,7 +48,8 @@ def audit(
         found, baseline = pipeline.audit(spec, launcher=launcher, watcher=display, interruption=interrupted, runs=runs)
     print_changes(make_console(), launcher.changes)
     if json:
-        print_json({"verdict": judge_audit(found), **to_json(found), "baseline": to_json(baseline)})
+        head = {"sentences": audit_sentences(found), "verdict": judge_audit(found)}
+        print_json({**head, **to_json(found), "baseline": to_json(baseline)})
     else:
         console = make_console(stderr=False)
         console.print()

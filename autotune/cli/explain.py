@@ -44,6 +44,7 @@ def explain(
     Nothing is computed, and no GPU is needed: the script's first steps are followed by the sizes of its tensors alone.
     """
     from .. import pipeline
+    from ..report.explanation import change_sentences, explanation_sentences
     from .live.run_count import RunCount
     from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
@@ -67,7 +68,9 @@ def explain(
         )
     print_changes(make_console(), launcher.changes)
     if json:
-        print_json(to_json(explained))
+        print_json(
+            {"sentences": [*explanation_sentences(explained), *change_sentences(explained)], **to_json(explained)}
+        )
     else:
         _print(explained)
     if interrupted.finish.is_set():

@@ -60,12 +60,13 @@ def fit(
             spec, launcher=launcher, watcher=display, interruption=interrupted, budget=budget, runs=runs
         )
     print_changes(make_console(), launcher.changes)
+    target = ENGINES[spec.engine].target
+    told = fit_sentence(fits, limit_bytes=limit_bytes, clusters=facts.clusters, target=target)
     if json:
-        print_json({"limit_bytes": limit_bytes, "fits": to_json(fits), **to_json(describe_facts(facts))})
+        head = {"sentences": [told], "limit_bytes": limit_bytes, "fits": to_json(fits)}
+        print_json({**head, **to_json(describe_facts(facts))})
     else:
         console = make_console(stderr=False)
-        target = ENGINES[spec.engine].target
-        told = fit_sentence(fits, limit_bytes=limit_bytes, clusters=facts.clusters, target=target)
         console.print(f"\n{told}\n", soft_wrap=True)
         if fits:
             print_table(console, fit_table(fits, target=target))
@@ -99,6 +100,7 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
     if as_json:
         print_json(
             {
+                "sentences": cards_sentences(traced, fits),
                 "batch_size": traced.batch_size,
                 "asked": traced.asked,
                 "asked_integers": traced.asked_integers,

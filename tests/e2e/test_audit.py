@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from autotune.records.configuration import Configuration
 from autotune.records.measuring import Measuring
 from autotune.records.run import Request
 from autotune.report.audit import audit_sentences, judge_audit
+from tests.documents import checked
 
 from .conftest import Once, Plain
 from .inside import run_inside
@@ -127,7 +127,7 @@ def test_the_record_is_printed_as_json(tmp_path: Path) -> None:
     shown = run_inside("audit", SCRIPTS / OWN, "--json", "--", "frozen", folder=tmp_path)
 
     assert shown.status == 0, shown.errors
-    document = json.loads(shown.output)
+    document = checked("audit", shown.output)
     assert document["verdict"] == "none"
     assert document["baseline"]["kind"] == "measured"
     assert [(one["name"], one["calls"], one["calls_without_gradients"]) for one in document["regions"]] == [
@@ -182,5 +182,5 @@ def test_checkpointing_that_changes_nothing_is_proven(script: Path, way: str, tm
     shown = run_inside("audit", script, "--json", "--", way, folder=tmp_path)
 
     assert shown.status == 0, shown.errors
-    proof = json.loads(shown.output)["proof"]
+    proof = checked("audit", shown.output)["proof"]
     assert way == "compile" or (proof["answer"], proof["steps"]) == ("same", 3)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.records.cards import CARDS
+from tests.documents import checked
 
 from .inside import run_inside
 from .processes import SCRIPTS
@@ -22,8 +22,9 @@ def test_a_script_that_says_cuda_outright_is_followed_unmodified(tmp_path: Path)
     run = run_inside("fit", SCRIPT, "--for", "t4-16g,a100-40g", "--json", folder=tmp_path)
 
     assert run.status == 0, run.errors
-    document = json.loads(run.output)
+    document = checked("fit-for", run.output)
     assert document["batch_size"] == 256
+    assert document["sentences"][0].startswith("The script should fit ")
     assert [one["card"]["name"] for one in document["fits"]] == ["t4-16gb", "a100-40gb"]
     for fit in document["fits"]:
         card, largest = CARDS[fit["card"]["name"]], fit["plain"]["largest"]

@@ -32,6 +32,9 @@ exit "$STATUS"
 INPUTS = {
     "bundle": "autotune-study 1",
     "script": "my train.py",
+    "limit": "",
+    "for": "",
+    "against": "",
     "options": "--repetitions 8\n--against base/train.py\n",
     "arguments": "--lr 0.1\n$(touch harm) *\n",
     "python": "./pretended",
@@ -139,7 +142,7 @@ def test_gitlabs_job_runs_the_gate_and_keeps_what_it_wrote(tmp_path: Path) -> No
 @pytest.mark.parametrize("host", ["github", "gitlab"])
 def test_a_script_without_a_bundle_is_held_against_a_limit(tmp_path: Path, host: str) -> None:
     (step,) = (step for step in ACTION["runs"]["steps"] if step.get("id") == "gate")
-    inputs = INPUTS | {"bundle": "", "options": "--limit 24GiB"}
+    inputs = INPUTS | {"bundle": "", "options": "", "limit": "24 GiB", "for": "a100-40g", "against": "base/$train.py"}
     given = (
         step["env"]
         if host == "github"
@@ -150,7 +153,7 @@ def test_a_script_without_a_bundle_is_held_against_a_limit(tmp_path: Path, host:
     ended, called = run_step(tmp_path, script, {name: filled(value, inputs) for name, value in given.items()}, 3)
 
     assert ended == 3
-    assert called[4:6] == ["--limit", "24GiB"]
+    assert called[4:10] == ["--limit", "24 GiB", "--for", "a100-40g", "--against", "base/$train.py"]
     assert called[-len(ARGUMENTS) - 2 :] == ["my train.py", "--", *ARGUMENTS]
     assert "" not in called
 

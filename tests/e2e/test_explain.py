@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import checked
+
 from .inside import run_inside
 from .processes import SCRIPTS
 from .told import check_told
@@ -42,7 +44,7 @@ def test_the_document_has_every_tensor_with_its_module_line_and_end(tmp_path: Pa
     run = run_inside("explain", SCRIPT, "--for", "a100-40g", "--json", folder=tmp_path)
 
     assert run.status == 0, run.errors
-    document = json.loads(run.output)
+    document = checked("explain", run.output)
     assert document["batch_size"] == 256
     assert document["peak_bytes"] == sum(one["bytes"] for one in document["held"]) + document["workspace_bytes"]
     held = {(one["kind"], one["parameter"]) for one in document["held"]}
@@ -228,8 +230,9 @@ def test_a_change_has_the_peak_that_it_has_by_hand(tmp_path: Path) -> None:
     run = run_inside("explain", CHANGES, "--for", "a100-40g", "--changes", "--json", folder=tmp_path)
 
     assert run.status == 0, run.errors
-    document = json.loads(run.output)
+    document = checked("explain", run.output)
     assert document["untried"] == []
+    assert len([one for one in document["sentences"] if one.startswith("`")]) >= 3, "how to write a change"
     told = {one["change"]: one["peak_bytes"] for one in document["changes"]}
     of_traces = {"8-bit optimizer state", "expandable segments", "leave empty_cache out"}
     assert told.keys() == {*BY_HAND, *of_traces}

@@ -16,6 +16,7 @@ from autotune.records.fingerprint import script_sha256
 from autotune.records.gate import Gate, LimitGate, PastGate
 from autotune.records.plan import Plan
 from autotune.verdict.gate.baseline import read_baseline
+from tests.documents import checked
 
 from .conftest import MakeBundle
 from .inside import run_inside
@@ -146,7 +147,7 @@ def test_a_script_for_a_gpu_is_held_against_cards_without_one(tmp_path: Path) ->
     script = SCRIPTS / "cuda_outright.py"
 
     found = run_inside("gate", script, "--for", "t4-16g,a100-40g", "--limit", "16GiB", "--json", folder=tmp_path)
-    gate: LimitGate = from_json(LimitGate, json.loads(found.output))
+    gate: LimitGate = from_json(LimitGate, checked("gate", found.output))
     assert (found.status, gate.answer, gate.batch_size) == (0, "pass", 256)
     assert [check.device for check in gate.checks] == ["t4-16gb", "a100-40gb"]
     assert gate.checks[1].limit_bytes == 16 << 30

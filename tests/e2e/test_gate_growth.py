@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.documents import checked
+
 from .inside import run_inside
 from .processes import SCRIPTS
 from .told import check_told
@@ -52,6 +54,8 @@ def test_a_script_as_of_its_revision_and_as_a_file_says_needs_no_more_memory(com
         run = run_inside("gate", "train.py", "--against", against, "--for", "a100-40g", folder=committed.parent)
         assert run.status == 0, run.errors
         assert run.output.decode().startswith(f"As much memory as {against!r}: the step at batch size 256 ")
+    run = run_inside("gate", "train.py", "--against", "memory.json", "--json", folder=committed.parent)
+    assert checked("gate", run.output)["sentences"][0].startswith("As much memory as 'memory.json': ")
 
 
 def test_an_unknown_version_is_refused_before_anything_runs(committed: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -40,6 +39,7 @@ from autotune.report.audit import (
 )
 from autotune.tuning.budget import Interruption
 from autotune.verdict.auditing import judge_audit
+from tests.documents import checked
 from tests.fakes.landscape import measured
 from tests.fakes.watcher import FakeWatcher
 
@@ -290,7 +290,8 @@ def test_the_verdict_is_first_and_the_command_to_run_last(autotune):
 def test_json_is_the_record_with_its_verdict(autotune):
     code, output, _ = autotune("audit", "train.py", "--json", "--", "interrupted")
     assert code == 130
-    document = json.loads(output)
+    document = checked("audit", output)
+    assert document["sentences"][0].startswith("Your script uses neither")
     assert (document["verdict"], document["counted"]["kept_bytes"]) == ("unused", 29 * GIB)
     assert document["baseline"]["kind"] == "measured"
 

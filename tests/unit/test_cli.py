@@ -27,6 +27,7 @@ from autotune.records.outcome import ScriptError
 from autotune.records.study import StudySpec
 from autotune.store.database import open_store
 from autotune.tuning.budget import Interruption
+from tests.documents import checked
 from tests.fakes.landscape import ENVIRONMENT, Landscape
 from tests.fakes.launcher import FakeLauncher
 from tests.fakes.study_record import study_record
@@ -417,7 +418,7 @@ def test_what_there_is_to_read_comes_before_the_cause_and_the_next_step_last(aut
     assert errors == told
     code, output, errors = autotune("run", "train.py", "--json")
     error = {"message": "it failed", "hint": "mend it", "detail": "Traceback: the script's own"}
-    assert (code, json.loads(output), errors) == (1, {"error": error, "exit_code": 1}, told)
+    assert (code, checked("error", output), errors) == (1, {"error": error, "exit_code": 1}, told)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from autotune.records.outcome import ScriptError
 from autotune.records.study import Fit
 from autotune.store.database import Store
 from autotune.verdict.gate.baseline import read_baseline
+from tests.documents import checked
 from tests.fakes.landscape import ENVIRONMENT, MIB, measured
 from tests.fakes.study_record import FACTS, LIMIT_BYTES, proof, study_record
 
@@ -170,7 +171,7 @@ def test_an_answer_has_its_exit_code_and_says_what_to_do_next(gate, found, optio
         assert first == "All is well."
         assert len(more) == bool(next_step)
         assert next_step in output
-        assert json.loads(gate(found, *options, "--json")[1])["exit_code"] == code
+        assert checked("gate", gate(found, *options, "--json")[1])["exit_code"] == code
 
 
 def test_an_answer_goes_to_the_files_and_to_the_summary_of_the_job(gate, monkeypatch):
@@ -292,7 +293,7 @@ def test_what_should_fit_is_told_and_ctrl_c_shows_in_the_exit_code(autotune, her
     monkeypatch.setattr(pipeline, "fit", interrupting((FACTS, LIMIT_BYTES, ())))
     code, output, _ = autotune("fit", "train.py", "--json")
     assert code == 130
-    assert json.loads(output)["limit_bytes"] == LIMIT_BYTES
+    assert checked("fit", output)["limit_bytes"] == LIMIT_BYTES
 
 
 def test_what_should_fit_of_a_model_is_told_without_plans(autotune, here, monkeypatch):
@@ -341,7 +342,7 @@ def tuned(monkeypatch, *, finish=False, cancel=False, wins=True):
 def test_a_study_ends_with_its_bundle_and_the_way_to_launch_it(autotune, here, monkeypatch):
     tuned(monkeypatch)
     code, output, errors = autotune("run", "train.py", "--study", "s", "--json")
-    document = json.loads(output)
+    document = checked("run", output)
     assert code == 0
     assert document["launch"]["bundle"] == "autotune-s"
     assert "autotune launch autotune-s" in document["launch"]["command"]

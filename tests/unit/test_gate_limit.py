@@ -30,6 +30,7 @@ from autotune.records.study import StudySpec
 from autotune.tuning.budget import Interruption
 from autotune.verdict.gate.limit import decide_by_cards, decide_by_run, decide_without_answer
 from autotune.verdict.gate.rendering import render_junit, render_markdown
+from tests.documents import checked
 from tests.fakes.landscape import ENVIRONMENT, measured
 from tests.fakes.study_record import study_record
 
@@ -279,7 +280,8 @@ class TestCommand:
         monkeypatch.setattr(pipeline, "gate_limit", lambda *_, **__: OVER)
         monkeypatch.setenv("GITHUB_STEP_SUMMARY", "summary.md")
         code, output, _ = gate("train.py", "--limit", "2GiB", "--json", "--junit", "j.xml", "--markdown", "m.md")
-        assert (code, json.loads(output)["exit_code"], json.loads(output)["answer"]) == (3, 3, "over_limit")
+        document = checked("gate", output)
+        assert (code, document["exit_code"], document["answer"]) == (3, 3, "over_limit")
         assert "<failure" in Path("j.xml").read_text()
         assert Path("m.md").read_text() == Path("summary.md").read_text() == render_markdown(OVER, "train.py")
 
