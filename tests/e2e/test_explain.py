@@ -164,8 +164,6 @@ for _ in range(20):
     optimizer.step()
     shared = [one for one in _find_shared_tensors(model.state_dict()) if len(one) > 1]
     assert shared == [{"0.weight", "2.weight"}], shared
-    first, *_, last = (row.data_ptr() for row in model[0].weight)
-    assert last - first == 63 * 64 * 4
     torch.save(model.state_dict(), "model.pt")
     save_model(model, "model.safetensors")
     save_file({"bias": model[0].bias}, "bias.safetensors")

@@ -128,21 +128,13 @@ def _answer_questions(recorder: AllocationRecorder) -> None:
 
 
 def _address_storages() -> None:
-    """Have each storage be at an address of its own: libraries tell tied weights by their addresses."""
-    tensor: Any = torch.Tensor
+    """Have each storage be at an address of its own: libraries tell tied weights by their storages.
+
+    A fake tensor stays at 0, by which torch knows to clone it where it copies another one's storage.
+    """
     storage: Any = torch.UntypedStorage
-    of_tensor, of_storage = tensor.data_ptr, storage.data_ptr
-
-    def address_of(one: Any) -> int:
-        return int(one._cdata if one.device.type == "meta" else of_storage(one))
-
-    def address_of_tensor(one: Any) -> int:
-        if not isinstance(one, FakeTensor):
-            return int(of_tensor(one))
-        return address_of(one.untyped_storage()) + int(one.storage_offset()) * one.element_size()
-
-    storage.data_ptr = address_of
-    tensor.data_ptr = address_of_tensor
+    address = storage.data_ptr
+    storage.data_ptr = lambda one: one._cdata if one.device.type == "meta" else address(one)
 
 
 def _choose_as_on_cuda() -> None:
@@ -224,7 +216,7 @@ def _say_no(*_: Any, **__: Any) -> bool:
 _IN_LIBRARIES: dict[str, dict[str, Callable[..., Any]]] = {
     # It takes fake tensors for a compiler's, and then builds masks that a run on a GPU does without.
     "transformers.utils.import_utils": {"is_fake_tensor": _say_no, "is_tracing": _say_no},
-    "safetensors.torch": {"save_file": _save_nothing},
+    "safetensors.torch": {"save_file": _save_nothing, "save_model": _save_nothing},
 }
 """What stands in for functions of libraries, by their modules."""
 
