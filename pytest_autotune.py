@@ -5,6 +5,10 @@ It stands beside the package: pytest imports it in every project, also in one th
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Generator
+from typing import Any
+
 import pytest
 
 _MARK = (
@@ -19,9 +23,22 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", _MARK)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the tests with the mark followed."""
-    if any(item.get_closest_marker("peak_memory") for item in items):
-        from autotune.api.followed_test import followed
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None]:
+    """Have the tests with the mark followed, once other plugins have chosen and marked tests."""
+    yield
+    marked = [item for item in items if item.get_closest_marker("peak_memory")]
+    if not marked:
+        return
+    try:
+        from autotune.api import followed_test
+    except ImportError as error:
+        for item in marked:
+            _cannot_run(item, f"autotune cannot be imported, as another module has its name: {error}")
+        return
+    followed_test.prepare(config, items)
 
-        items[:] = map(followed, items)
+
+def _cannot_run(item: Any, reason: str) -> None:
+    item.setup = item.teardown = lambda: None
+    item.runtest = functools.partial(pytest.fail, reason, pytrace=False)

@@ -1,4 +1,7 @@
-"""autotune: how should this training script run, so that it trains the most samples per second in the memory it has?"""
+"""autotune: how should this training script run, so that it trains the most samples per second in the memory it has?
+
+PYTEST_DONT_REWRITE: pytest would look for assertions of tests here, as its plugin is in the same package.
+"""
 
 from __future__ import annotations
 

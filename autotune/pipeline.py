@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shutil
 import tempfile
 import threading
 import time
@@ -402,6 +403,8 @@ def _following(
         result = run_first(launcher, spec, request, runs / name, interruption.cancel)
         if result.traced is None and interruption.finish.is_set():
             raise stopped
+        if result.traced is not None:  # what the script has printed is of no use then
+            shutil.rmtree(result.directory, ignore_errors=True)
         return result
 
     return run

@@ -33,7 +33,7 @@ HOUSE = "design/house.md"
 
 # A folder whose modules are numbered one after the other has no docstring of its own.
 _NUMBERED = {"versions": "One module per revision of the tables"}
-_FIRST_SENTENCE = re.compile(r"(.+?)(?:\.\s|\.?\Z)", re.DOTALL)
+_FIRST_SENTENCE = re.compile(r"(.+?)(?:\.\s|(?<=\?)\s|\.?\Z)", re.DOTALL)
 _HIDDEN = frozenset({"--help", "-h"})
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import AutotuneError, InterruptionError, RunError, UsageError
@@ -18,7 +18,8 @@ from ..errors import AutotuneError, InterruptionError, RunError, UsageError
 _PROGRAM = (
     "from autotune.metering.host import die_with_parent; die_with_parent(); from autotune.cli import main; main()"
 )
-_ASK_FOR_COLOUR = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE")
+# A notebook's kernel asks for colours and a live screen, which nobody here can show; pytest names the test under way.
+_LEFT_OUT = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PYTEST_CURRENT_TEST")
 # From SIGTERM on; a run gets 2 seconds, and putting back files takes as long as these are large.
 _MAY_END_S = 60.0
 _KINDS: dict[int, type[AutotuneError]] = {2: UsageError, 130: InterruptionError}
@@ -26,16 +27,25 @@ _KINDS: dict[int, type[AutotuneError]] = {2: UsageError, 130: InterruptionError}
 _MOST_LINES = 20
 
 
-def call_command(name: str, words: Sequence[str], show: Callable[[str], None], *, if_silent: str) -> Any:
+def call_command(
+    name: str,
+    words: Sequence[str],
+    *,
+    show: Callable[[str], None] = lambda _: None,
+    if_silent: str,
+    variables: Mapping[str, str] | None = None,
+    ends_at_once: bool = False,
+) -> Any:
     """Run a command of autotune, and return what it prints with ``--json``.
-
-    An interruption of this process is passed on to the command; a second one ends the command, and is raised.
 
     Args:
         name: the command, as in ``run``.
         words: its options and arguments.
         show: takes each line that the command tells meanwhile.
         if_silent: the next step where the command ends without a word.
+        variables: what is added to its environment.
+        ends_at_once: an interruption of this process ends the command, and is raised. Else the first one is passed on
+            to the command, and the second one does so.
 
     Raises:
         AutotuneError: the error that the command ends with.
@@ -46,7 +56,9 @@ def call_command(name: str, words: Sequence[str], show: Callable[[str], None], *
         last.append(line)
         show(line)
 
-    status, printed = _run([sys.executable, "-P", "-c", _PROGRAM, name, "--json", *words], keep)
+    status, printed = _run(
+        [sys.executable, "-P", "-c", _PROGRAM, name, "--json", *words], keep, variables or {}, ends_at_once=ends_at_once
+    )
     document = json.loads(printed) if printed else {}
     if "error" in document:
         raise _KINDS.get(status, RunError)(**document["error"])
@@ -58,12 +70,13 @@ def call_command(name: str, words: Sequence[str], show: Callable[[str], None], *
     return document
 
 
-def _run(command: Sequence[str], show: Callable[[str], None]) -> tuple[int, str]:
-    """Run the command line; return status and output. The first interruption is passed on, the second ends the run."""
+def _run(
+    command: Sequence[str], show: Callable[[str], None], variables: Mapping[str, str], *, ends_at_once: bool
+) -> tuple[int, str]:
+    """Run the command line; return status and output."""
     process = subprocess.Popen(
         command,
-        # A notebook's kernel asks for colours and a live screen, which nobody here can show.
-        env={name: value for name, value in os.environ.items() if name not in _ASK_FOR_COLOUR},
+        env={name: value for name, value in os.environ.items() if name not in _LEFT_OUT} | dict(variables),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -85,6 +98,8 @@ def _run(command: Sequence[str], show: Callable[[str], None]) -> tuple[int, str]
                 reader.join()
                 return process.wait(), printed[0]
             except KeyboardInterrupt:
+                if ends_at_once:
+                    raise
                 process.send_signal(signal.SIGINT)
                 if is_interrupted:
                     raise

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
 
-from ..errors import AutotuneError, UsageError
+from ..errors import AutotuneError, DiscoveryError, InterruptionError, UsageError
 from ..records.codec import from_json
 from ..records.explanation import Explanation
 from ..records.printable import shell_line
+from ..records.run import FOLLOWED_TEST
 from ..records.units import format_bytes, parse_bytes
 from ..report.explanation import explanation_sentences
 from .calling import call_command
@@ -19,53 +22,87 @@ from .source import is_hosted
 
 _MARK = "peak_memory"
 _EXAMPLE = f'as in @pytest.mark.{_MARK}("24GiB", card="a100-40g")'
+# Names the file for the reason why the test was skipped, for the pytest that is followed.
+_SKIPPED = "AUTOTUNE_TEST_SKIPPED"
 
 
-def followed(item: pytest.Item) -> pytest.Item:
-    """Return what stands in for a test with the mark; the test itself if it has none, or if it is followed already."""
-    if is_hosted() or item.get_closest_marker(_MARK) is None:
-        return item
-    assert item.parent is not None, "only a session has none"
-    return FollowedTest.from_parent(item.parent, name=item.name, test=item)
+def prepare(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have each test with the mark followed, in a pytest of its own; in this other one, leave all other tests out."""
+    name = os.environ.get(FOLLOWED_TEST)
+    if not is_hosted():
+        for item in items:
+            if item.get_closest_marker(_MARK) is not None:
+                _Followed(item).take_over()
+    elif name is not None:
+        others = [item for item in items if item.nodeid != name]
+        if len(others) == len(items):
+            raise pytest.UsageError(f"the settings of this project leave {name} out, and the mark {_MARK} runs it")
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if item.nodeid == name]
+        config.pluginmanager.register(_Telling())
 
 
-class FollowedTest(pytest.Item):
-    """Has a test run by a pytest of its own, which ``autotune explain`` follows: no fixture is made here."""
+class _Telling:
+    """Tells the pytest that follows a test whether the test was skipped."""
 
-    def __init__(self, *, test: pytest.Item, **others: Any) -> None:
-        super().__init__(**others)
-        self._test = test
-        self.own_markers = list(test.own_markers)
-        self.keywords.update(test.keywords)
-        # Conditions of `skipif` that are text see the names of the test's module.
-        self.obj: Any = getattr(test, "obj", None)
+    @pytest.hookimpl
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write the reason down."""
+        if report.skipped and isinstance(report.longrepr, tuple):
+            Path(os.environ[_SKIPPED]).write_text(str(report.longrepr[-1]), encoding="utf-8")
 
-    def reportinfo(self) -> Any:
-        """Return where the test stands."""
-        return self._test.reportinfo()
 
-    def runtest(self) -> None:
-        """Follow the test, and fail if its tensors take more than the limit at the peak."""
-        mark = self.get_closest_marker(_MARK)
-        assert mark is not None
-        limit_bytes, card = _read_mark(mark)
-        words = ["--for", card] if card else []
-        document = call_command(
-            "explain",
-            [*words, "-m", "pytest", "--", *self._arguments()],
-            lambda _: None,
-            if_silent="run the test again: the memory of this machine may have been short",
-        )
-        explained: Explanation = from_json(Explanation, document, where="autotune explain --json")
-        self.user_properties.append(("autotune_peak_bytes", explained.peak_bytes))
+class _Followed:
+    """A test with the mark. It keeps its item, so that hooks find what they look for, but no fixture is made here."""
+
+    def __init__(self, item: Any) -> None:
+        self._item = item
+        self._tell = item.repr_failure
+
+    def take_over(self) -> None:
+        """Have the item run the other pytest in place of the test."""
+        item = self._item
+        item.setup = item.teardown = lambda: None
+        item.runtest, item.repr_failure = self._run, self._failure
+
+    def _run(self) -> None:
+        limit_bytes, card = _read_mark(self._item.get_closest_marker(_MARK))
+        with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
+            skipped = Path(folder, "skipped")
+            try:
+                explained = self._explain(card, {FOLLOWED_TEST: self._item.nodeid, _SKIPPED: str(skipped)})
+            except InterruptionError as error:
+                raise KeyboardInterrupt from error
+            except AutotuneError:
+                if not skipped.exists():
+                    raise
+            if skipped.exists():
+                pytest.skip(skipped.read_text(encoding="utf-8").removeprefix("Skipped: "))
+        self._item.user_properties.append(("autotune_peak_bytes", explained.peak_bytes))
+        if not any(one.kind == "parameters" for one in explained.held):
+            raise DiscoveryError(
+                "at the peak no parameter is on the GPU", hint="move the model to CUDA in the test, as in model.cuda()"
+            )
         if explained.peak_bytes > limit_bytes:
             self._fail(explained, limit_bytes)
 
-    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Return the sentences of an error of autotune; other errors as pytest shows them."""
+    def _explain(self, card: str, variables: dict[str, str]) -> Explanation:
+        # What the test writes stays: other tests may write to the same files meanwhile.
+        words = ["--leave-files", *(["--for", card] if card else []), "-m", "pytest", "--", *self._arguments()]
+        document = call_command(
+            "explain",
+            words,
+            if_silent="run the test again: the memory of this machine may have been short",
+            variables=variables,
+            ends_at_once=True,
+        )
+        explained: Explanation = from_json(Explanation, document, where="autotune explain --json")
+        return explained
+
+    def _failure(self, excinfo: pytest.ExceptionInfo[BaseException]) -> Any:
         error = excinfo.value
         if not isinstance(error, AutotuneError):
-            return super().repr_failure(excinfo, style)
+            return self._tell(excinfo)
         told = [str(error), error.detail, f"next: {error.hint}" if error.hint else ""]
         if not isinstance(error, UsageError):
             told.append(f"Under the mark {_MARK} no value is computed: leave out what asserts one.")
@@ -73,35 +110,39 @@ class FollowedTest(pytest.Item):
 
     def _arguments(self) -> Iterator[str]:
         """List what the other pytest is called with: it reads the same settings, and runs this test alone."""
-        config = self.config
+        config = self._item.config
         yield f"--rootdir={config.rootpath}"
         if config.inipath is not None:
             yield from ("-c", str(config.inipath))
+        for plugin in dict.fromkeys([*config.option.plugins, "pytest_autotune"]):
+            yield from ("-p", plugin)
         # The project's own options may leave this test out, or have it run elsewhere.
         yield from ("-m", "", "-k", "", "--runxfail")
         for plugin, option in (("xdist", "-n0"), ("pytest_cov", "--no-cov")):
             if config.pluginmanager.hasplugin(plugin):
                 yield option
-        yield self._named(str(self.path))
+        yield self._named(str(self._item.path))
 
     def _fail(self, explained: Explanation, limit_bytes: int) -> NoReturn:
-        limit, card = format_bytes(limit_bytes), explained.card.name
-        test = self._named(os.path.relpath(self.path, self.config.invocation_params.dir))
-        command = shell_line(("autotune", "explain", "--for", card, "--changes", "-m", "pytest", "--", test))
+        limit, card, config = format_bytes(limit_bytes), explained.card.name, self._item.config
+        chosen = [word for option in ("-m", "-k") for word in (option, "") if config.getoption(option)]
+        test = self._named(os.path.relpath(self._item.path, config.invocation_params.dir))
+        command = ("autotune", "explain", "--for", card, "--changes", "-m", "pytest", "--", *chosen, test)
         told = [f"Over the limit of {limit} on {card}.", *explanation_sentences(explained)]
-        pytest.fail("\n".join([*told, f"To see what would lower it: {command}"]), pytrace=False)
+        pytest.fail("\n".join([*told, f"To see what would lower it: {shell_line(command)}"]), pytrace=False)
 
     def _named(self, file: str) -> str:
-        return f"{file}::{self.nodeid.partition('::')[2]}"
+        return f"{file}::{self._item.nodeid.partition('::')[2]}"
 
 
 def _read_mark(mark: pytest.Mark) -> tuple[int, str]:
     """Return the limit in bytes, and the name of the card."""
 
     def read(limit: str | int, card: str = "") -> tuple[int, str]:
-        if type(limit) not in (str, int):
+        size = parse_bytes(limit) if isinstance(limit, str) else limit
+        if type(size) is not int or size <= 0:
             raise UsageError(f"the limit of the mark {_MARK} is a size, not {limit!r}", hint=_EXAMPLE)
-        return (parse_bytes(limit) if isinstance(limit, str) else limit), card
+        return size, card
 
     try:
         return read(*mark.args, **mark.kwargs)

@@ -138,7 +138,7 @@ def tune(
     words += [str(path), *(["--", *map(str, arguments)] if arguments else [])]
     shown = Progress(is_shown=progress)
     document = call_command(
-        "run", words, shown.add, if_silent="finished trials are stored: the same call again goes on"
+        "run", words, show=shown.add, if_silent="finished trials are stored: the same call again goes on"
     )
     record: Report = from_json(Report, document, where="autotune run --json")
     return Tuned(

@@ -17,6 +17,9 @@ from .memory_changes import WorkerChange
 from .outcome import Outcome
 from .proof import Differences
 
+FOLLOWED_TEST = "AUTOTUNE_TEST"
+"""The variable that has the name of the test, where the script is a pytest that a run in mode ``trace`` follows."""
+
 PROTOCOL_VERSION = 1
 Searched = Literal["plans", "batch_sizes", "choices"]
 

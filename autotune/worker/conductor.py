@@ -297,7 +297,7 @@ class Conductor:
             cause, advice = f"{exit_words(status)} {seen}", EXIT_ADVICE
         elif steps:
             cause = f"the script ended {seen}"
-            least = self.process.request.measuring.least_steps
+            least = self._mode.least_steps
             advice = f"A trial needs about {least} optimizer steps: give the script more data or more epochs."
         else:
             cause = "no training step ran"

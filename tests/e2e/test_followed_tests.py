@@ -38,13 +38,24 @@ def test_within(model, steps):
     train(model, steps)
 
 
+@pytest.fixture
+def trained(model):
+    train(model, 5)
+    return model
+
+
+def test_after_training(trained):
+    train(trained, 1)
+    torch.empty(2**24, device="cuda")
+
+
 @pytest.mark.peak_memory("30MiB", card="a100-40g")
 def test_over(model):
     train(model, 2)
 
 
 def test_wrong(model):
-    train(model, 1)
+    train(model, 9)
     assert isinstance(model, str)
 
 
@@ -59,12 +70,16 @@ def test_tests_that_train_are_held_to_their_limits(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = -n 2 --strict-markers -p no:cacheprovider\n")
     ended = run_command(sys.executable, "-m", "pytest", "--no-header", "-rf", folder=tmp_path)
     told = ended.output.decode()
-    assert re.search(r"^=+ 3 failed, 3 passed in ", told, re.MULTILINE), told
+    assert re.search(r"^=+ 4 failed, 3 passed in ", told, re.MULTILINE), told
     assert "FAILED test_memory.py::test_over - Failed: Over the limit of 30 MiB on a100-4" in told
     assert re.search(
         r"^The step at batch size 64 holds 3\d\.\d MiB of tensors at its peak, .*test_memory\.py:13", told, re.MULTILINE
     )
-    assert "exited with status 1 after 1 training step\n" in told
+    assert "exited with status 1 after 9 training steps\n" in told
+    assert re.search(
+        r"^FAILED test_memory.py::test_after_training - Failed: Over the limit of 40 MiB", told, re.MULTILINE
+    )
+    assert "in the part after the backward, at test_memory.py:29.\n" in told
     assert "assert isinstance(model, str)" in told
     assert "the script cannot be followed without the GPU: no training step ran\n" in told
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == [

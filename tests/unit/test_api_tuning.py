@@ -35,7 +35,7 @@ def told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Told:
     def tell(status: int = 0, printed: str | None = None, errors: str = "") -> list[list[str]]:
         commands: list[list[str]] = []
 
-        def run(command: list[str], show: Callable[[str], None]) -> tuple[int, str]:
+        def run(command: list[str], show: Callable[[str], None], *_: Any, **__: Any) -> tuple[int, str]:
             commands.append(command)
             for line in errors.splitlines():
                 show(line)

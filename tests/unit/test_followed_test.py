@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from autotune.api import followed_test
-from autotune.errors import DiscoveryError
+from autotune.errors import DiscoveryError, InterruptionError
 from autotune.records.allocations import Place
 from autotune.records.cards import CARDS
 from autotune.records.codec import to_json
@@ -26,10 +28,11 @@ def test_training(number):
 """
 
 
-def explanation(peak_bytes: int = 1) -> Explanation:
+def explanation(peak_bytes: int = 2, *, on_gpu: bool = True) -> Explanation:
     made = Moment(1, "forward", Place("head", "test_it.py:5", "test_it.py:5", "mm", code="head(x)"))
-    held = HeldTensor("saved activations", peak_bytes, (peak_bytes,), "int8", "", made, None)
-    return Explanation("pytest", CARDS["a100-40gb"], 8, peak_bytes, peak_bytes, made, (held,), 0, ())
+    held = [HeldTensor("saved activations", peak_bytes - 1, (peak_bytes - 1,), "int8", "", made, None)]
+    held += [HeldTensor("parameters", 1, (1,), "int8", "weight", made, None)] * on_gpu
+    return Explanation("pytest", CARDS["a100-40gb"], 8, peak_bytes, peak_bytes, made, tuple(held), 0, ())
 
 
 Told = Callable[..., list[list[str]]]
@@ -39,11 +42,14 @@ Told = Callable[..., list[list[str]]]
 def told(monkeypatch: pytest.MonkeyPatch) -> Told:
     """``told(answer)`` is what ``autotune explain`` will answer; gives the words that it gets."""
 
-    def tell(answer: Any) -> list[list[str]]:
+    def tell(answer: Any, skipped: str = "") -> list[list[str]]:
         calls: list[list[str]] = []
 
-        def call(name: str, words: list[str], show: object, *, if_silent: str) -> Any:
+        def call(name: str, words: list[str], *, variables: dict[str, str], if_silent: str, ends_at_once: bool) -> Any:
+            assert ends_at_once
             calls.append([name, *words])
+            if skipped:
+                Path(variables["AUTOTUNE_TEST_SKIPPED"]).write_text(f"Skipped: {skipped}")
             if isinstance(answer, Exception):
                 raise answer
             return to_json(answer)
@@ -65,7 +71,7 @@ def test_a_peak_at_the_limit_passes(limit: str, pytester: pytest.Pytester, told:
     run_marked(pytester, f"{limit}, card='t4-16gb'").assert_outcomes(passed=1)
     (words,) = calls
     test = f"{pytester.path / 'test_it.py'}::test_training[1]"
-    assert words[:6] == ["explain", "--for", "t4-16gb", "-m", "pytest", "--"]
+    assert words[:7] == ["explain", "--leave-files", "--for", "t4-16gb", "-m", "pytest", "--"]
     assert words[-1] == test
     assert f"--rootdir={pytester.path}" in words
 
@@ -99,6 +105,7 @@ def test_a_test_that_cannot_be_followed_fails_with_the_reason(pytester: pytest.P
         ('"1GiB", crd=1', "the mark peak_memory got an unexpected keyword argument 'crd'"),
         ('"much"', "not a size in bytes: 'much'"),
         ("1.5", "the limit of the mark peak_memory is a size, not 1.5"),
+        ("-5", "the limit of the mark peak_memory is a size, not -5"),
         ("True", "the limit of the mark peak_memory is a size, not True"),
     ],
 )
@@ -119,7 +126,9 @@ def test_settings_of_the_project_reach_the_other_pytest_but_neither_its_choice_o
     pytester.runpytest_inprocess("-p", "no:cacheprovider", "-m", "slow").assert_outcomes(passed=1)
     (words,) = calls
     given = words[words.index("--") + 1 :]
-    assert given[1:7] == ["-c", str(ini), "-m", "", "-k", ""]
+    assert given[1:3] == ["-c", str(ini)]
+    assert given[given.index("-m") :][:4] == ["-m", "", "-k", ""]
+    assert ["-p", "pytest_autotune"] in [given[place : place + 2] for place in range(len(given))]
     assert "-n0" in given
 
 
@@ -180,6 +189,114 @@ def test_marks_of_classes_count_and_other_tests_run_as_ever(pytester: pytest.Pyt
     )
     pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=2, failed=1)
     assert [one[-1].partition("::")[2] for one in calls] == ["TestTraining::test_one", "Others::test_two"]
+
+
+def test_a_mark_that_another_plugin_adds_last_counts(pytester: pytest.Pytester, told: Told) -> None:
+    calls = told(explanation())
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.hookimpl(trylast=True)
+        def pytest_collection_modifyitems(items):
+            for item in items:
+                item.add_marker(pytest.mark.peak_memory("1GiB"))
+        """
+    )
+    pytester.makepyfile("def test_training(): assert False")
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=1)
+    assert len(calls) == 1
+
+
+def test_hooks_find_the_test_s_function_and_fixtures(pytester: pytest.Pytester, told: Told) -> None:
+    told(explanation(2**31))
+    pytester.makeconftest(
+        """
+        import pytest
+
+        def pytest_runtest_setup(item):
+            assert "tmp_path" in item.fixturenames and item.function and item.cls is None
+
+        @pytest.hookimpl(wrapper=True)
+        def pytest_runtest_makereport(item, call):
+            report = yield
+            report.sections.append(("fixtures", repr(item.funcargs)))
+            return report
+        """
+    )
+    pytester.makepyfile(
+        """
+        import hypothesis
+        import pytest
+
+        @pytest.mark.peak_memory("1GiB")
+        def test_training(tmp_path):
+            pass
+        """
+    )
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["Over the limit of 1 GiB on a100-40gb."])
+
+
+def test_a_test_that_is_skipped_there_is_skipped(pytester: pytest.Pytester, told: Told) -> None:
+    for answer in (explanation(), DiscoveryError("no training step ran", hint="train it")):
+        told(answer, skipped="it needs two GPUs")
+        result = run_marked(pytester, '"10MiB"', "-rs")
+        result.assert_outcomes(skipped=1)
+        result.stdout.fnmatch_lines(["SKIPPED * it needs two GPUs"])
+
+
+def test_a_model_that_is_not_on_the_gpu_is_no_success(pytester: pytest.Pytester, told: Told) -> None:
+    told(explanation(on_gpu=False))
+    result = run_marked(pytester, '"10MiB"')
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["at the peak no parameter is on the GPU", "next: move the model to CUDA*"])
+
+
+def test_ctrl_c_ends_the_session(pytester: pytest.Pytester, told: Told) -> None:
+    told(InterruptionError("stopped", hint="again"))
+    pytester.makepyfile(test_it=MARKED.format(mark='"10MiB"') + "def test_later(): assert False")
+    assert pytester.inline_run("-p", "no:cacheprovider", no_reraise_ctrlc=True).ret == pytest.ExitCode.INTERRUPTED
+
+
+def test_a_project_with_a_module_of_the_same_name_hears_so_for_its_marked_tests_alone(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "autotune.api", None)
+    pytester.makepyfile(test_it=MARKED.format(mark="'1GiB'"), test_other="def test_other(): pass")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["autotune cannot be imported, as another module has its name: *"])
+
+
+def test_the_pytest_that_is_followed_runs_the_one_test(
+    pytester: pytest.Pytester, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told(explanation())
+    monkeypatch.setenv("AUTOTUNE_RUN", str(pytester.path))
+    monkeypatch.setenv("AUTOTUNE_TEST_SKIPPED", str(pytester.path / "skipped"))
+    pytester.makeini("[pytest]\naddopts = test_it.py")
+    pytester.makepyfile(
+        test_it="""
+        import pytest
+
+        @pytest.mark.peak_memory("1GiB")
+        def test_one():
+            pytest.skip("not here")
+
+        @pytest.mark.peak_memory("1GiB")
+        def test_two():
+            assert False
+        """
+    )
+    monkeypatch.setenv("AUTOTUNE_TEST", "test_it.py::test_one")
+    pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(skipped=1, deselected=1)
+    assert (pytester.path / "skipped").read_text() == "Skipped: not here"
+    monkeypatch.setenv("AUTOTUNE_TEST", "test_it.py::test_three")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*settings of this project leave test_it.py::test_three out*"])
 
 
 def test_in_a_process_that_is_followed_the_test_itself_runs(

@@ -25,6 +25,8 @@ from .loading import load_by_the_cpu
 from .recorder import AllocationRecorder
 
 _NOT_COMPILED = "the script's torch.compile is left out: what is told is for its steps as they run without it"
+# No address of this process has this bit.
+_NOWHERE = 1 << 56
 # Arguments of a DataLoader that say how other processes load; they get their defaults.
 _OF_WORKERS = {
     "num_workers",
@@ -134,7 +136,7 @@ def _address_storages() -> None:
     """
     storage: Any = torch.UntypedStorage
     address = storage.data_ptr
-    storage.data_ptr = lambda one: one._cdata if one.device.type == "meta" else address(one)
+    storage.data_ptr = lambda one: one._cdata | _NOWHERE if one.device.type == "meta" else address(one)
 
 
 def _choose_as_on_cuda() -> None:
@@ -213,10 +215,14 @@ def _say_no(*_: Any, **__: Any) -> bool:
     return False
 
 
+def _no_bytes(*_: Any, **__: Any) -> bytes:
+    return b""
+
+
 _IN_LIBRARIES: dict[str, dict[str, Callable[..., Any]]] = {
     # It takes fake tensors for a compiler's, and then builds masks that a run on a GPU does without.
     "transformers.utils.import_utils": {"is_fake_tensor": _say_no, "is_tracing": _say_no},
-    "safetensors.torch": {"save_file": _save_nothing, "save_model": _save_nothing},
+    "safetensors.torch": {"save_file": _save_nothing, "save_model": _save_nothing, "save": _no_bytes},
 }
 """What stands in for functions of libraries, by their modules."""
 

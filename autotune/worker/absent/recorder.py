@@ -99,6 +99,13 @@ class AllocationRecorder(TorchDispatchMode):
         """Note that a phase of a step begins."""
         self._add("p", AllocationTrace.PHASES.index(phase))
 
+    def take_back_start(self) -> None:
+        """Have what follows the last step be a part of that step: no other one begins."""
+        phases = AllocationTrace.PHASES
+        last = max((place for place, (kind, _) in enumerate(self._events) if kind == "p"), default=None)
+        if last is not None and self._events[last][1] == phases.index("start"):
+            self._events[last] = ("p", phases.index("optimizer"))
+
     def cache_emptied(self) -> None:
         """Note that the script gives unused memory back to the device."""
         self._add("e", 0)

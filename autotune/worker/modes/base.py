@@ -27,6 +27,11 @@ class Mode:
     def __post_init__(self) -> None:
         """Make what the mode keeps from step to step."""
 
+    @property
+    def least_steps(self) -> int:
+        """Return how many optimizer steps a script needs for the run's purpose."""
+        return self._process.request.measuring.least_steps
+
     def installed(self) -> None:
         """Install the mode's own hooks: the script has imported torch, and the other hooks are in place."""
 
