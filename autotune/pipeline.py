@@ -46,6 +46,7 @@ from .records.proof import Proof
 from .records.run import Request, Searched, Verifying
 from .records.stack import Stack
 from .records.study import Fit, StudyRecord, StudySpec
+from .report.batches import batch_sentences
 from .report.build import build_report
 from .report.cards import cautions
 from .report.page import render_html
@@ -346,9 +347,11 @@ def fit_cards(
     progress: Callable[[int, int], None],
     interruption: Interruption,
     runs: Path,
+    look_ahead: int = 0,
 ) -> tuple[Traced, tuple[CardFit, ...]]:
     """Follow the script's first steps by the sizes of its tensors; return the trace, and what fits each card.
 
+    With ``look_ahead`` so many batches are read ahead, and the largest of them are followed, too.
     ``progress`` is told how many runs have ended, and how many were asked for.
 
     Raises:
@@ -356,7 +359,7 @@ def fit_cards(
         InterruptionError: it was cancelled before. What is cancelled later has no changes.
     """
     run = _following(spec, launcher, interruption, runs)
-    return trace_cards(spec, cards, run, at_once=most_at_once(), progress=progress)
+    return trace_cards(spec, cards, run, look_ahead=look_ahead, at_once=most_at_once(), progress=progress)
 
 
 def explain(
@@ -368,19 +371,22 @@ def explain(
     runs: Path,
     name: str = "trace",
     tries_changes: bool = False,
+    look_ahead: int = 0,
     progress: Callable[[int, int], None] = say_nothing,
 ) -> Explanation:
     """Follow the script's first steps by the sizes of its tensors; return what their peak holds on a card.
 
     The run is made in a folder of the ``name``. ``tries_changes`` makes some more, of which ``progress`` is told how
-    many have ended, and how many were asked for.
+    many have ended, and how many were asked for. With ``look_ahead`` so many batches are read ahead, and the largest of
+    them are followed, too.
 
     Raises:
         DiscoveryError: the script does not come to its second optimizer step so.
         InterruptionError: it was cancelled before.
     """
     run = _following(spec, launcher, interruption, runs)
-    traced = trace_once(replace(trace_request(spec, card), tells_places=True), run, name)
+    request = replace(trace_request(spec, card, look_ahead=look_ahead), tells_places=True)
+    traced = trace_once(request, run, name)
     explained = explain_trace(traced, card, script=Path(spec.script).name)
     if not tries_changes:
         return explained
@@ -535,15 +541,18 @@ def gate_cards(
     launcher: Launcher,
     interruption: Interruption,
     runs: Path,
+    look_ahead: int = 0,
 ) -> LimitGate:
     """Follow the first steps of a script, or of a bundle's setting, by the sizes of its tensors, for each card.
+
+    With ``look_ahead`` so many batches are read ahead, and the largest of them are followed, too.
 
     Raises:
         InterruptionError: it was cancelled before.
     """
 
     def request_for(card: Card) -> Request:
-        request = trace_request(spec, card)
+        request = trace_request(spec, card, look_ahead=look_ahead)
         return request if bundle is None else with_setting(request, spec, bundle.stack, bundle.configuration)
 
     run = _following(spec, launcher, interruption, runs)
@@ -555,7 +564,7 @@ def gate_cards(
         fits,
         batch_size=traced.batch_size,
         steps=traced.steps,
-        cautions=cautions(traced, fits),
+        cautions=(*batch_sentences(traced.ahead, fits), *cautions(traced, fits)),
         setting=_setting_of(bundle),
     )
 

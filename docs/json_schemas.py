@@ -17,6 +17,7 @@ from autotune.records.audit import Audit, AuditVerdict
 from autotune.records.cards import CardFit
 from autotune.records.explanation import Explanation
 from autotune.records.gate import Gate, LimitGate, MemoryGate
+from autotune.records.look_ahead import LookAhead
 from autotune.records.outcome import Outcome
 from autotune.records.study import Fit
 from autotune.report.record import DescribedScript, Report
@@ -52,6 +53,7 @@ _DOCUMENTS = {
             "asked": tuple[str, ...],
             "asked_integers": tuple[str, ...],
             "notes": tuple[str, ...],
+            "ahead": LookAhead | None,
             "fits": tuple[CardFit, ...],
         },
     ),

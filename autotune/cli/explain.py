@@ -31,6 +31,7 @@ def explain(
             help="Also follow the script with each change that may lower the peak: checkpointing, offloading, others.",
         ),
     ] = False,
+    look_ahead: options.LookAheadOption = 0,
     own_batch_size: options.OwnBatchSizeOption = None,
     python: options.PythonOption = None,
     start_timeout_s: options.StartTimeoutOption = None,
@@ -64,6 +65,7 @@ def explain(
             interruption=interrupted,
             runs=runs,
             tries_changes=changes,
+            look_ahead=look_ahead,
             progress=count.progress,
         )
     print_changes(make_console(), launcher.changes)

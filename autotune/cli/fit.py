@@ -21,6 +21,7 @@ def fit(
     arguments: options.ArgumentsArgument = None,
     is_module: options.ModuleOption = False,
     cards: options.CardsOption = None,
+    look_ahead: options.LookAheadOption = 0,
     memory_limit_bytes: options.MemoryLimitOption = None,
     batch_sizes: options.BatchSizesOption = None,
     own_batch_size: options.OwnBatchSizeOption = None,
@@ -51,8 +52,10 @@ def fit(
 
     spec = spec_of(context.params)
     if cards:
-        _fit_cards(spec, cards, as_json=json)
+        _fit_cards(spec, cards, look_ahead, as_json=json)
         return
+    if look_ahead:
+        raise UsageError("--look-ahead goes together with --for", hint="name a GPU, as in --for a100-40g")
     launcher, runs = prepare_one_run("fit", spec)
     with interruption() as interrupted, Display(make_console(), spec, interrupted) as display:
         budget = Budget(spec.time_budget_s, interrupted)
@@ -76,9 +79,10 @@ def fit(
         raise typer.Exit(130)
 
 
-def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None:
+def _fit_cards(spec: StudySpec, cards: Sequence[Card], look_ahead: int, *, as_json: bool) -> None:
     """Tell what fits cards that this machine need not have."""
     from .. import pipeline
+    from ..report.batches import batch_table
     from ..report.cards import cards_sentences, cards_table
     from .live.run_count import RunCount
     from .local_launcher import interruption, prepare_one_run
@@ -94,7 +98,13 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
     make_console().print("Following the unmodified script's first steps by the sizes of its tensors", style="dim")
     with interruption() as interrupted, RunCount(make_console(), interrupted) as count:
         traced, fits = pipeline.fit_cards(
-            spec, cards, launcher=launcher, progress=count.progress, interruption=interrupted, runs=runs
+            spec,
+            cards,
+            launcher=launcher,
+            progress=count.progress,
+            interruption=interrupted,
+            runs=runs,
+            look_ahead=look_ahead,
         )
     print_changes(make_console(), launcher.changes)
     if as_json:
@@ -105,6 +115,7 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
                 "asked": traced.asked,
                 "asked_integers": traced.asked_integers,
                 "notes": traced.notes,
+                "ahead": to_json(traced.ahead),
                 "fits": to_json(fits),
             }
         )
@@ -113,6 +124,9 @@ def _fit_cards(spec: StudySpec, cards: Sequence[Card], *, as_json: bool) -> None
         first, *others = cards_sentences(traced, fits)
         console.print(f"\n{first}\n", soft_wrap=True)
         print_table(console, cards_table(traced, fits))
+        if fits[0].batches:
+            console.print()
+            print_table(console, batch_table(fits[0]))
         console.print()
         for sentence in others:
             console.say(sentence)

@@ -61,6 +61,7 @@ def gate(
             "not have, as in a100-40g, by sizes alone.",
         ),
     ] = None,
+    look_ahead: options.LookAheadOption = 0,
     shapes: options.ShapeOption = None,
     inputs: options.InputsOption = None,
     is_module: options.ModuleOption = False,
@@ -152,6 +153,8 @@ def gate(
         gate_growth(context.params, positional, reports)
         return
     limits = limits_of(context, positional)
+    if look_ahead and (limits is None or limits.cards is None):
+        raise UsageError("--look-ahead goes together with --for", hint="name a GPU, as in --for a100-40g")
     if limits is not None:
         _check_files(reports.values())
         gate_limit(context.params, positional, limits, reports)

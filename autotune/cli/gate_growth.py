@@ -83,6 +83,7 @@ def gate_growth(options: Mapping[str, Any], positional: Sequence[str], reports: 
 
             def explain(version: StudySpec, name: str) -> Explanation:
                 where: Any = {"launcher": launcher, "interruption": interrupted, "runs": runs}
+                where["look_ahead"] = options["look_ahead"]
                 return pipeline.explain(version, card, name=name, **where)
 
             before = told or _explain_other(other, explain, against)

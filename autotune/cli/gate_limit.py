@@ -112,7 +112,9 @@ def gate_limit(
     with interruption() as interrupted:
         where: dict[str, Any] = {"launcher": launcher, "interruption": interrupted, "runs": runs}
         if limits.cards is not None:
-            found: LimitGate | None = pipeline.gate_cards(spec, limits.limited_cards(), read, **where)
+            found: LimitGate | None = pipeline.gate_cards(
+                spec, limits.limited_cards(), read, look_ahead=options["look_ahead"], **where
+            )
         else:
             assert limits.memory_bytes is not None, "or a bundle is compared"
             found = pipeline.gate_limit(spec, limits.memory_bytes, read, **where)

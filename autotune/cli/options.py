@@ -210,6 +210,16 @@ EngineOption = Annotated[
         "model always runs under 'onnxruntime'.",
     ),
 ]
+LookAheadOption = Annotated[
+    int,
+    typer.Option(
+        "--look-ahead",
+        metavar="N",
+        min=0,
+        help="Without the GPU: read up to N batches of the training loader, and answer for the largest. Takes at most "
+        "a minute.",
+    ),
+]
 ScratchOption = Annotated[
     bool,
     typer.Option("--scratch", help="Run the script in the folder .autotune/scratch, and keep there what it writes."),

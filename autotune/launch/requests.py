@@ -207,6 +207,7 @@ def trace_request(
     batch_size: int | None = None,
     control: BatchControl | None = None,
     checkpointed_blocks: int = 0,
+    look_ahead: int = 0,
 ) -> Request:
     """Make the request to record what a script allocates on a card that is not there.
 
@@ -216,6 +217,7 @@ def trace_request(
         batch_size: what its batch size is set to; None for its own.
         control: how it is set, by an earlier trace; None where that is not known yet.
         checkpointed_blocks: how many of the blocks that repeat in the model are checkpointed, or ``ALL_BLOCKS``.
+        look_ahead: how many batches are read ahead, to follow the largest.
     """
     request = discovery_request(spec)
     own = request.configurations[0]
@@ -229,6 +231,7 @@ def trace_request(
         memory_matrix=False,
         card=card,
         checkpointed_blocks=checkpointed_blocks,
+        look_ahead=look_ahead,
     )
 
 

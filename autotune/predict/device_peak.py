@@ -52,6 +52,13 @@ def outside_bytes(trace: AllocationTrace) -> int:
     return _OUTSIDE_BYTES if has_cudnn else _OUTSIDE_WITHOUT_CUDNN_BYTES
 
 
+def step_peaks(trace: AllocationTrace, card: Card) -> tuple[DevicePeak, ...]:
+    """Simulate what a script allocates in each of its steps, and reserves until then, on a card with room for it."""
+    run = _StepByStep(trace, card)
+    run.run()
+    return (*run.peaks, run.peak())
+
+
 class Replay:
     """Goes through a trace on a card with a simulated allocator; ``event`` is the one under way."""
 
@@ -76,7 +83,7 @@ class Replay:
             elif kind == "f":
                 self.memory.free(self.alive.pop(number, None))
             elif kind == "p":
-                self._phase = number
+                self._begin(number)
             elif kind == "s":
                 self._stream = number
             elif kind == "e":
@@ -85,6 +92,9 @@ class Replay:
                 results = self._trace.operators[number].num_results
                 self._operator(number, self._trace.numbers[following : following + results])
                 following += results
+
+    def _begin(self, phase: int) -> None:
+        self._phase = phase
 
     def _operator(self, number: int, results: tuple[int, ...]) -> None:
         call = self._trace.operators[number]
@@ -118,3 +128,21 @@ class Replay:
 
     def _take(self, size: int) -> Block | None:
         return self.memory.allocate(size, self._stream)
+
+
+class _StepByStep(Replay):
+    """Notes the peak of each step as the next one begins."""
+
+    def __init__(self, trace: AllocationTrace, card: Card) -> None:
+        super().__init__(trace, card)
+        self.peaks: list[DevicePeak] = []
+
+    def peak(self) -> DevicePeak:
+        """Return the peak since the last step began."""
+        return DevicePeak(self.memory.peak_allocated, self.memory.peak_reserved)
+
+    def _begin(self, phase: int) -> None:
+        super()._begin(phase)
+        if self._trace.PHASES[phase] == "start":
+            self.peaks.append(self.peak())
+            self.memory.peak_allocated = self.memory.allocated

@@ -50,6 +50,7 @@ def explain(traced: Traced, card: Card, *, script: str) -> Explanation:
         asked=traced.asked,
         asked_integers=traced.asked_integers,
         notes=traced.notes,
+        ahead=traced.ahead,
     )
 
 

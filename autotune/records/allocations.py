@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from ..errors import FormatError
 from .facts import BatchControl
+from .look_ahead import LookAhead
 from .outcome import Phase
 
 Layout = Literal["contiguous", "channels_last", "strided"]
@@ -122,6 +123,7 @@ class Traced:
     step_flops: int = 0  # of matrix products, convolutions and attention, in the last step
     moved_bytes: int = 0  # between the device and the CPU, in the last step
     optimizers: tuple[str, ...] = ()  # their classes
+    ahead: LookAhead | None = None  # None where nothing was read ahead
 
 
 def between(low: AllocationTrace, high: AllocationTrace, share: float) -> AllocationTrace:

@@ -11,6 +11,7 @@ import difflib
 from dataclasses import dataclass, replace
 
 from ..errors import UsageError
+from .look_ahead import BatchPeak
 from .units import format_bytes, parse_bytes
 
 _GIB = 1 << 30
@@ -152,6 +153,8 @@ class CardFit:
     without any, or with none.
     ``expandable`` is the script as it is, at its own batch size, with expandable segments; None where it has them.
     ``error`` is how far a peak may be off, as a share of it: a script fits if it does in so much less memory.
+    ``batches`` are those that were followed, where batches were read ahead, with the peaks of the script as it is;
+    ``batches_over`` is of how many of all that were read the tensors alone need more than the card has, by their sizes.
     """
 
     card: Card
@@ -161,6 +164,8 @@ class CardFit:
     expandable: CardPeak | None = None
     error: float = 0.0
     problem: str = ""
+    batches: tuple[BatchPeak, ...] = ()
+    batches_over: int = 0
 
     def interval(self, peak: CardPeak) -> tuple[int, int]:
         """Return the least and the most that a peak may be in bytes; one that fits is at most the card's memory."""

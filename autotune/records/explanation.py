@@ -7,6 +7,7 @@ from typing import Literal
 
 from .allocations import Place
 from .cards import Card
+from .look_ahead import LookAhead, SeenBatch
 from .memory_changes import ChangeEffect, UntriedChange
 from .outcome import Phase
 
@@ -95,6 +96,7 @@ class Explanation:
     a card with room for everything. ``workspace_bytes`` of the peak are what kernels allocate for themselves, and what
     the allocator rounds up. ``timeline`` has the phase and the allocated bytes at moments of the step that has the
     peak, in equal shares of its allocations. ``changes`` and ``untried`` are of changes of the script, where asked for.
+    ``ahead`` has the batches that were seen, None where no loader brings them.
     """
 
     script: str
@@ -112,3 +114,12 @@ class Explanation:
     notes: tuple[str, ...] = ()
     changes: tuple[ChangeEffect, ...] = ()
     untried: tuple[UntriedChange, ...] = ()
+    ahead: LookAhead | None = None
+
+    @property
+    def batch(self) -> SeenBatch | None:
+        """Return the batch of the step that has the peak, where batches were read ahead and differ."""
+        ahead = self.ahead
+        if ahead is None or not (ahead.was_read and ahead.varies) or self.moment.step >= len(ahead.followed):
+            return None
+        return ahead.followed[self.moment.step]

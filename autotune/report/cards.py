@@ -9,6 +9,7 @@ from ..records.allocator_settings import ALLOCATOR_VARIABLES, EXPANDABLE_SEGMENT
 from ..records.cards import CardFit, CardPeak, Way
 from ..records.units import format_bytes
 from ..records.words import joined, sentence
+from .batches import batch_sentences
 from .tables import Table
 
 _MOST_LINES = 3
@@ -21,10 +22,11 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
     reasons = [way.own_alone for one in fits for way in (one.plain, one.checkpointed) if way and way.own_alone]
     said = [
         _answer(traced, fits),
+        *batch_sentences(traced.ahead, fits),
         *cautions(traced, fits),
         (
-            f"None of it ran on a GPU: the script's first {traced.steps} optimizer steps were followed by the sizes of "
-            f"its tensors. A size fits if the card has room for {error:.0%} more."
+            f"None of it ran on a GPU: {traced.steps} optimizer steps were followed by the sizes of their tensors. "
+            f"A size fits if the card has room for {error:.0%} more."
         ),
         *(f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)),
         *(f"On {one.card.name}, {one.problem}." for one in fits if one.problem),

@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from ..errors import DiscoveryError, FormatError
 from ..launch.port import RunResult
 from ..launch.requests import trace_request
-from ..predict.device_peak import process_bytes
+from ..predict.device_peak import outside_bytes, process_bytes, step_peaks
 from ..records.allocations import AllocationTrace, Traced, between
 from ..records.cards import CARD_ERROR, Card, CardFit, CardPeak, Way
 from ..records.facts import BatchControl
+from ..records.look_ahead import BatchPeak
 from ..records.outcome import Measured, NoEffect
 from ..records.run import ALL_BLOCKS, Request
 from ..records.study import StudySpec
@@ -38,6 +40,7 @@ def trace_cards(
     cards: Sequence[Card],
     run: Run,
     *,
+    look_ahead: int = 0,
     at_once: int = 1,
     progress: Callable[[int, int], None] = say_nothing,
 ) -> tuple[Traced, tuple[CardFit, ...]]:
@@ -47,6 +50,7 @@ def trace_cards(
         spec: the script.
         cards: the cards in question.
         run: makes a run in a folder of the name given; from several threads if ``at_once`` is above 1.
+        look_ahead: how many batches each run reads ahead, to follow the largest.
         at_once: how many runs go on at a time.
         progress: is told how many runs have ended, and how many were asked for.
 
@@ -55,8 +59,10 @@ def trace_cards(
     """
 
     def fit(alike: Sequence[Card], runs: SideBySide[Traced]) -> tuple[Traced, dict[Card, CardFit]]:
-        follow = functools.partial(_follow, spec, alike[0], run, runs)
-        traced = _trace(follow)
+        own = _on_gpu(_follow(spec, alike[0], run, runs, look_ahead=look_ahead).result())
+        differ = own.ahead is not None and own.ahead.was_read and own.ahead.varies
+        follow = functools.partial(_follow, spec, alike[0], run, runs, look_ahead=look_ahead if differ else 0)
+        traced = _trace(own, follow, why_alone="its batches differ in size" if differ else "")
         follow_once = functools.cache(follow)
         return traced.plain.own, {card: _fit(traced, card, follow_once) for card in alike}
 
@@ -142,12 +148,14 @@ class _Generation:
     checkpointed: _Traces | None
 
 
-def _trace(follow: Callable[..., Future[Traced]]) -> _Generation:
-    """Trace the script as it is, and with its blocks checkpointed where it has any."""
-    own = _on_gpu(follow().result())
+def _trace(own: Traced, follow: Callable[..., Future[Traced]], why_alone: str) -> _Generation:
+    """Trace a script at other batch sizes, and with its blocks checkpointed where it has any.
+
+    ``own`` is the trace of the script as it is; ``why_alone`` is why other batch sizes are not told, if that is known.
+    """
     size, control = own.batch_size, own.batch_control
-    if size is None or not control.can_set:
-        why = control.reason or "its batch size could not be counted"
+    if size is None or not control.can_set or why_alone:
+        why = why_alone or control.reason or "its batch size could not be counted"
         checkpointed = [follow(blocks=ALL_BLOCKS)] if own.blocks else []
         return _Generation(_Traces(own, None, why), _checkpointed(checkpointed, why))
     others = [follow(times * size, control) for times in (2, 4)]
@@ -216,13 +224,16 @@ def _follow(
     batch_size: int | None = None,
     control: BatchControl | None = None,
     *,
+    look_ahead: int,
     blocks: int = 0,
 ) -> Future[Traced]:
     """Follow the script at a batch size, with so many blocks checkpointed.
 
     The result raises DiscoveryError if that cannot be done.
     """
-    request = trace_request(spec, card, batch_size=batch_size, control=control, checkpointed_blocks=blocks)
+    request = trace_request(
+        spec, card, batch_size=batch_size, control=control, checkpointed_blocks=blocks, look_ahead=look_ahead
+    )
     kind = "" if not blocks else "-checkpointed" if blocks == ALL_BLOCKS else f"-checkpointed-{blocks}"
     name = f"trace-{card.name}{kind}-{batch_size or 'own'}"
     return runs.submit(lambda: _traced(run(request, name), batch_size))
@@ -262,7 +273,34 @@ def _fit_own(traced: Traced, card: Card) -> CardFit:
     """Tell what the script needs at the batch size of its trace."""
     trace, size = traced.trace, traced.batch_size
     expandable = None if trace.expands else _peak(replace(trace, expands=True), card, size, 0)
-    return CardFit(card, Way(_peak(trace, card, size, 0), None), expandable=expandable, error=CARD_ERROR)
+    plain = Way(_peak(trace, card, size, 0), None)
+    fit = CardFit(card, plain, expandable=expandable, error=CARD_ERROR, batches=tuple(_batch_peaks(traced, card)))
+    if traced.ahead is None or plain.own.peak_bytes <= card.memory_bytes:
+        return fit
+    room_bytes = card.memory_bytes - outside_bytes(traced.trace)
+    return replace(fit, batches_over=_over(traced.ahead.elements, fit.batches, room_bytes))
+
+
+def _over(elements: Sequence[int], peaks: Sequence[BatchPeak], limit_bytes: int) -> int:
+    """Return of how many batches the tensors need more, if their peaks lie on straight lines between known ones."""
+    points = sorted((one.batch.elements, one.tensor_bytes) for one in peaks)
+    if not points or points[-1][1] <= limit_bytes:
+        return 0
+    most = 0.0
+    for (low, low_bytes), (high, high_bytes) in pairwise(points):
+        if low_bytes <= limit_bytes < high_bytes:
+            most = low + (high - low) * (limit_bytes - low_bytes) / (high_bytes - low_bytes)
+    return sum(one > most for one in elements)
+
+
+def _batch_peaks(traced: Traced, card: Card) -> Iterator[BatchPeak]:
+    """Give the peak of each step that was followed, if batches were read ahead."""
+    if traced.ahead is None or not traced.ahead.was_read or not traced.ahead.varies:
+        return
+    outside = outside_bytes(traced.trace)
+    for batch, peak in zip(traced.ahead.followed, step_peaks(traced.trace, card), strict=True):
+        if batch is not None:
+            yield BatchPeak(batch, peak.allocated, peak.reserved + outside)
 
 
 def _fewest(fit: CardFit, follow: Callable[..., Future[Traced]]) -> CardPeak | None:

@@ -119,15 +119,18 @@ def _trace(result: RunResult) -> Traced:
 
 
 def _attempts(own: Traced, spec: StudySpec, card: Card) -> dict[ChangeName, _Attempt]:
+    look_ahead = len(own.ahead.elements) if own.ahead and own.ahead.was_read and own.ahead.varies else 0
+
     def request(change: WorkerChange = "", *, blocks: int = 0, choice: str = "") -> Request:
-        plain = trace_request(spec, card, checkpointed_blocks=blocks)
+        plain = trace_request(spec, card, checkpointed_blocks=blocks, look_ahead=look_ahead)
         configuration = plain.configurations[0]
         if choice:
             configuration = replace(configuration, choices=(*configuration.choices, f"{choice}=1"))
         return replace(plain, configurations=(configuration,), change=change, tells_places=True)
 
     own_blocks = sum(own.blocks.values())
-    half = trace_request(spec, card, batch_size=max(1, (own.batch_size or 0) // 2), control=own.batch_control)
+    half_size = max(1, (own.batch_size or 0) // 2)
+    half = trace_request(spec, card, batch_size=half_size, control=own.batch_control, look_ahead=look_ahead)
     return {
         "checkpoint all blocks": _Attempt(request(blocks=ALL_BLOCKS)),
         "checkpoint half of the blocks": _Attempt(request(blocks=max(1, own_blocks // 2))),

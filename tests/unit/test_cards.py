@@ -17,10 +17,13 @@ from autotune.launch.requests import trace_request
 from autotune.predict.device_peak import outside_bytes
 from autotune.records.allocations import AllocationTrace, Traced
 from autotune.records.cards import CARDS, Card, CardFit, read_cards, smallest_card
+from autotune.records.codec import dumps, loads
 from autotune.records.facts import BatchControl
+from autotune.records.look_ahead import LookAhead, SeenBatch
 from autotune.records.outcome import ScriptError
 from autotune.records.run import Request
 from autotune.records.study import StudySpec
+from autotune.report.batches import batch_table
 from autotune.report.cards import cards_sentences, cards_table
 from autotune.tuning import card_fit
 from autotune.tuning.card_fit import trace_cards, trace_setting
@@ -306,6 +309,60 @@ class TestFits:
         empty = replace(script_at(4), trace=AllocationTrace("", (), ()))
         with pytest.raises(DiscoveryError, match="nothing of the script's is on the GPU"):
             trace_cards(StudySpec("/train.py"), cards(4), run_with(lambda _: empty)[0])
+
+
+class TestBatches:
+    """A script whose batches were read ahead: 1 GiB is the model's, and each element takes a MiB."""
+
+    @staticmethod
+    def read(*elements: int, followed: Iterable[int], is_whole: bool = True, ended_by: str = "") -> Traced:
+        batches = [SeenBatch(number, one, {"ids": (2, one // 2)}) for number, one in enumerate(elements, 1)]
+        steps = [batches[number - 1] for number in followed]
+        start = AllocationTrace.PHASES.index("start")
+        kinds, numbers, sizes = "a", [0], [GIB]
+        for place, batch in enumerate(steps):
+            kinds += "af" if place == len(steps) - 1 else "afp"
+            numbers += [len(sizes), len(sizes), *([] if place == len(steps) - 1 else [start])]
+            sizes.append(batch.elements * MIB)
+        few, many = (choose(batches, key=lambda one: one.elements) for choose in (min, max))
+        ahead = LookAhead(tuple(elements), few, many, tuple(steps), is_whole, ended_by)
+        return replace(growing(2), trace=AllocationTrace(kinds, tuple(numbers), tuple(sizes)), ahead=ahead)
+
+    def test_batches_that_a_card_has_no_room_for_are_counted_by_their_sizes(self) -> None:
+        traced = self.read(100, 400, 200, 900, 390, 650, followed=(1, 2, 4))
+        room = outside_bytes(traced.trace) + GIB + 650 * MIB
+        run, asked = run_with(lambda _: traced)
+        found, (small, large) = trace_cards(StudySpec("/train.py"), cards(room / GIB, 12), run, look_ahead=50)
+        assert [request.look_ahead for request in asked] == [50] * len(asked)
+        assert [one.batch.number for one in small.batches] == [1, 2, 4]
+        assert [one.tensor_bytes for one in small.batches] == [GIB + size * MIB for size in (100, 400, 900)]
+        assert (small.batches_over, large.batches_over) == (1, 0)
+        told = cards_sentences(found, (small, large))
+        assert told[1] == (
+            "That is for batch 4, the largest of the 6 batches of an epoch: their sizes are from ids 2x50 to ids 2x450."
+        )
+        assert (
+            told[2] == f"On {small.card.name} there is no room for the tensors of about 1 of the 6 batches of an epoch."
+        )
+        assert "Other batch sizes are not told: its batches differ in size." in told
+        table = batch_table(small)
+        assert table.rows[-1][:3] == ("4", "ids 2x450", "1.88 GiB")
+
+    def test_batches_of_one_size_leave_the_other_runs_as_they_were(self) -> None:
+        run, asked = run_with(
+            lambda request: replace(growing(request.batch_size or 4), ahead=self.read(8, 8, 6, followed=(1, 1)).ahead)
+        )
+        found, fits = trace_cards(StudySpec("/train.py"), cards(12), run, look_ahead=50)
+        assert [request.look_ahead for request in asked] == [50, 0, 0]
+        assert largest(fits) == [8]
+        assert (fits[0].batches, fits[0].batches_over) == ((), 0)
+        assert "All of the 3 batches of an epoch are of one size." in cards_sentences(found, fits)
+
+    def test_what_was_read_survives_its_json(self) -> None:
+        traced = self.read(100, 400, followed=(1, 2), is_whole=False, ended_by="2 were asked for")
+        assert loads(Traced, dumps(traced)) == traced
+        _, fits = trace_cards(StudySpec("/train.py"), cards(12), run_with(lambda _: traced)[0], look_ahead=2)
+        assert loads(CardFit, dumps(fits[0])) == fits[0]
 
 
 class TestAnswer:

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.errors import FormatError
 from autotune.predict.caching_allocator import Block, CachingAllocator, DeviceFullError, ExpandableAllocator
-from autotune.predict.device_peak import peak_of
+from autotune.predict.device_peak import DevicePeak, peak_of, step_peaks
 from autotune.records.allocations import AllocationTrace, OperatorCall, TensorForm, Traced, between
 from autotune.records.cards import CARDS
 from autotune.records.codec import dumps, loads
@@ -365,3 +365,15 @@ class TestTraces:
         call = OperatorCall("mm", (TensorForm((4, 4), 4),))
         trace = AllocationTrace("posoo", (1, 0, 1, 1, 1), (), (call, call))
         assert peak_of(trace, A100).allocated == 2 * (8 * MIB + 128 * KIB)
+
+
+def test_each_step_has_a_peak_of_its_own_beside_what_was_reserved_until_then() -> None:
+    start, forward = (AllocationTrace.PHASES.index(phase) for phase in ("start", "forward"))
+    steps = AllocationTrace(
+        "apafpafpapaf", (0, forward, 1, 1, start, 2, 2, start, 3, forward, 4, 4), (MIB, *[4 * MIB, 2 * MIB] * 2)
+    )
+    first, second, third = step_peaks(steps, A100)
+    assert first == DevicePeak(5 * MIB, 22 * MIB)
+    assert second == DevicePeak(3 * MIB, 22 * MIB)
+    assert third == DevicePeak(7 * MIB, 22 * MIB)
+    assert peak_of(steps, A100) == DevicePeak(7 * MIB, 22 * MIB)

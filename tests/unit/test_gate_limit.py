@@ -110,7 +110,7 @@ class TestByCards:
             "Within the limit: on a100-40gb, the script needs 15 GiB (14.1 GiB to 15.9 GiB); the limit is 39.4 GiB.",
             "It may differ.",
             (
-                "None of it ran on a GPU: the first 2 optimizer steps were followed by the sizes of their tensors. "
+                "None of it ran on a GPU: 2 optimizer steps were followed by the sizes of their tensors. "
                 "A peak is within the limit if one that is 6% higher is, too."
             ),
         )

@@ -78,7 +78,7 @@ def decide_by_cards(
         sentences = [f"{sentence(heading)}.", *map(sentence, told)]
     error = max(one.error for one in fits)
     seen = (
-        f"None of it ran on a GPU: the first {counted(steps, 'optimizer step')} were followed by the sizes of their "
+        f"None of it ran on a GPU: {counted(steps, 'optimizer step')} were followed by the sizes of their "
         f"tensors. A peak is within the limit if one that is {error:.0%} higher is, too."
     )
     sentences += [*_named(setting), *map(sentence, cautions), seen]

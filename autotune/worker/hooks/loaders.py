@@ -19,6 +19,8 @@ import torch.utils.data
 from torch.utils.data import dataloader
 
 from ...records.facts import BatchControl, EpochFacts
+from ...records.look_ahead import SeenBatch
+from .look_ahead import BatchReader
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 # A sampler that draws the data set more often than this is there to never end; what it draws is no epoch.
@@ -54,6 +56,13 @@ class _Draws:
     ahead: deque[int | None] = field(default_factory=deque)
     # What the start of an epoch has taken whose first batch is still to come; None where that is not known.
     start_s: float | None = None
+    # Where batches may be read ahead: those that were handed out, beside their numbers of samples.
+    reader: BatchReader | None = None
+    seen: deque[SeenBatch] = field(default_factory=deque)
+
+    def take(self) -> tuple[int, SeenBatch | None]:
+        """Take the number of samples of the oldest batch, and the batch where some may be read ahead."""
+        return self.sizes.popleft(), self.seen.popleft() if self.seen else None
 
 
 @dataclass(eq=False)
@@ -73,6 +82,9 @@ class LoaderHooks:
     def __post_init__(self) -> None:
         self._sites = set(self.control.sites)
         self._draws = 0
+        self.make_reader: Callable[[], BatchReader] | None = None
+        self.per_step: int | None = None
+        self.taken: list[SeenBatch] = []
         self.loaders: list[_Loader] = []
         self._own_sizes: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
         self._by_loader: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
@@ -99,7 +111,7 @@ class LoaderHooks:
         """Take a batch for a call outside training, unless a training call (after a frozen module's) takes it later."""
         for draws in self._open.values():
             if draws.role == "evaluation" and draws.sizes:
-                draws.sizes.popleft()
+                draws.take()
             elif draws.role is None and draws.sizes:
                 draws.evaluated = True
 
@@ -117,7 +129,9 @@ class LoaderHooks:
         for draws in feeding:
             draws.role = "training"
             draws.loader.trained += 1
-            taken += draws.sizes.popleft()
+            size, seen = draws.take()
+            taken += size
+            self.taken += [] if seen is None else [seen]
         return taken
 
     def take_drawn(self) -> int:
@@ -125,7 +139,7 @@ class LoaderHooks:
         taken = 0
         for draws in self._open.values():
             while draws.sizes and draws.role != "evaluation" and not draws.evaluated:
-                taken += draws.sizes.popleft()
+                taken += draws.take()[0]
                 draws.loader.trained += 1
         return taken
 
@@ -162,6 +176,11 @@ class LoaderHooks:
         return tuple(
             site for site, made in by_site.items() if made[0].trained and all(one.trained for one in made[:-1])
         )
+
+    def reader(self) -> BatchReader | None:
+        """Return the reader of the batches that feed training; None where no loader feeds it."""
+        feeding = [draws.reader for draws in self._open.values() if draws.reader and draws.role == "training"]
+        return next((one for one in feeding if one.has_read), next(iter(feeding), None))
 
     def _patch_construction(self) -> None:
         original = torch.utils.data.DataLoader.__init__
@@ -230,6 +249,7 @@ class LoaderHooks:
             if record is not None and not hooks._rests:
                 record.epoch = _epoch(loader, record.batch_size)
                 own._autotune_draws = hooks._open[id(own)] = _Draws(record)
+                own._autotune_draws.reader = hooks.make_reader and hooks.make_reader()
                 weakref.finalize(own, hooks._open.pop, id(own), None)
             init(own, loader)
 
@@ -238,6 +258,7 @@ class LoaderHooks:
             if hasattr(own, "_autotune_draws"):
                 own._autotune_draws.ahead.clear()
                 own._autotune_draws.sizes.clear()
+                own._autotune_draws.seen.clear()
             return reset(own, *arguments, **keywords)
 
         def _next_index(own: Any) -> Any:
@@ -248,6 +269,16 @@ class LoaderHooks:
             return index
 
         def __next__(own: Any) -> Any:  # noqa: N807
+            draws = getattr(own, "_autotune_draws", None)
+            if draws is None or draws.reader is None:
+                return draw(own)
+            per_step = hooks.per_step if draws.loader.trained else None
+            seen, (batch, size) = draws.reader.next(lambda: (draw(own), draws.sizes.pop()), per_step)
+            draws.sizes.append(size)
+            draws.seen.append(seen)
+            return batch
+
+        def draw(own: Any) -> Any:
             asked_s = time.perf_counter()
             batch = advance(own)
             draws = getattr(own, "_autotune_draws", None)

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...metering.trial_meter import Window
 from ...records.allocations import Traced
+from ...records.look_ahead import SeenBatch
 from ...records.outcome import Fallback
 from ...records.run import ALL_BLOCKS, FOLLOWED_TEST
 from ..absent.allocator import expands
@@ -25,11 +26,14 @@ from ..describing.arriving import ArrivingData
 from ..describing.description import batch_control_of
 from ..describing.root_inputs import RootCall
 from ..failure import ON_THE_GPU
+from ..hooks.look_ahead import BatchReader
 from ..plans.layers import class_name_of, repeated_modules
 from .base import Mode
 
 # Optimizers make their state in their first step. Where there are several, the others may step after the leading one.
 _STEPS, _STEPS_OF_SEVERAL = 2, 3
+# The time for reading batches ahead. Batches that were drawn before it come first: a library may draw some.
+_READING_S, _MOST_STEPS_UNREAD = 60.0, 8
 
 
 @dataclass(frozen=True)
@@ -52,6 +56,8 @@ class TraceMode(Mode):
         self._last: _LastStep | None = None
         self._steps, self._test = 0, os.environ.get(FOLLOWED_TEST, "")
         self._batch_size: int | None = None  # of a whole batch: the last one of an epoch may be smaller
+        self._of_steps: list[tuple[SeenBatch, ...]] = []
+        self._script.loaders.make_reader = lambda: BatchReader(self._process.request.look_ahead, _READING_S)
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
     @property
@@ -114,7 +120,8 @@ class TraceMode(Mode):
         self._last = _LastStep(window, *(now - before for now, before in zip(counts, self._counts, strict=True)))
         self._counts = counts
         self._steps += 1
-        if self._steps < steps or self._test:
+        reads_on = self._reads_on()
+        if self._steps < steps or self._test or reads_on:
             native: Any = torch._C
             self._stepped_in_backward = native._current_graph_task_id() != -1
             if not self._stepped_in_backward:
@@ -122,6 +129,19 @@ class TraceMode(Mode):
             return
         self._write(self._last)
         self._process.end()
+
+    def _reads_on(self) -> bool:
+        """Return whether batches are still to be read ahead, or to be followed."""
+        loaders = self._script.loaders
+        self._of_steps.append(tuple(loaders.taken))
+        loaders.taken.clear()
+        loaders.per_step = len(self._of_steps[0])
+        reader = loaders.reader()
+        if not self._process.request.look_ahead:
+            return False
+        if reader is None or not reader.has_read:
+            return loaders.per_step > 0 and self._steps < _MOST_STEPS_UNREAD
+        return reader.varies and reader.last not in self._of_steps[-1]
 
     def ended_early(self, *, has_failed: bool) -> bool:
         """Write what a script holds that is done before: it has no later step that could hold more."""
@@ -141,6 +161,9 @@ class TraceMode(Mode):
         )
         if problem is not None:
             process.give_up(problem)
+        reader = self._script.loaders.reader()
+        if process.request.look_ahead and (reader is None or not reader.has_read):
+            process.note("no batch was read ahead, as no DataLoader feeds the model over several steps")
         trace = replace(self._recorder.trace(), expands=expands(process.note))
         process.write(
             Traced(
@@ -155,6 +178,7 @@ class TraceMode(Mode):
                 asked=tuple(self._recorder.asked),
                 asked_integers=tuple(self._recorder.asked_integers),
                 notes=tuple(process.notes),
+                ahead=None if reader is None else reader.found(self._of_steps),
                 process=os.getpid(),
                 rank=process.rank,
             )
