@@ -46,7 +46,7 @@ from .records.proof import Proof
 from .records.run import Request, Searched, Verifying
 from .records.stack import Stack
 from .records.study import Fit, StudyRecord, StudySpec
-from .report.batches import batch_sentences
+from .report.batches import batch_sentences, neediest
 from .report.build import build_report
 from .report.cards import cautions
 from .report.page import render_html
@@ -564,7 +564,7 @@ def gate_cards(
         fits,
         batch_size=traced.batch_size,
         steps=traced.steps,
-        cautions=(*batch_sentences(traced.ahead, fits), *cautions(traced, fits)),
+        cautions=(*batch_sentences(traced.ahead, neediest(fits), fits), *cautions(traced, fits)),
         setting=_setting_of(bundle),
     )
 

@@ -70,14 +70,15 @@ class _Followed:
         with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
             skipped = Path(folder, "skipped")
             try:
-                explained = self._explain(card, {FOLLOWED_TEST: self._item.nodeid, _SKIPPED: str(skipped)})
+                explained = self._explain(card, folder, {FOLLOWED_TEST: self._item.nodeid, _SKIPPED: str(skipped)})
             except InterruptionError as error:
                 raise KeyboardInterrupt from error
             except AutotuneError:
                 if not skipped.exists():
                     raise
             if skipped.exists():
-                pytest.skip(skipped.read_text(encoding="utf-8").removeprefix("Skipped: "))
+                reason = skipped.read_text(encoding="utf-8").removeprefix("Skipped: ")
+                pytest.skip(f"the pytest that is followed skips it: {reason}")
         self._item.user_properties.append(("autotune_peak_bytes", explained.peak_bytes))
         if not any(one.kind == "parameters" for one in explained.held):
             raise DiscoveryError(
@@ -86,9 +87,9 @@ class _Followed:
         if explained.peak_bytes > limit_bytes:
             self._fail(explained, limit_bytes)
 
-    def _explain(self, card: str, variables: dict[str, str]) -> Explanation:
+    def _explain(self, card: str, folder: str, variables: dict[str, str]) -> Explanation:
         # What the test writes stays: other tests may write to the same files meanwhile.
-        words = ["--leave-files", *(["--for", card] if card else []), "-m", "pytest", "--", *self._arguments()]
+        words = ["--leave-files", *(["--for", card] if card else []), "-m", "pytest", "--", *self._arguments(folder)]
         document = call_command(
             "explain",
             words,
@@ -108,7 +109,7 @@ class _Followed:
             told.append(f"Under the mark {_MARK} no value is computed: leave out what asserts one.")
         return "\n".join(filter(None, told))
 
-    def _arguments(self) -> Iterator[str]:
+    def _arguments(self, folder: str) -> Iterator[str]:
         """List what the other pytest is called with: it reads the same settings, and runs this test alone."""
         config = self._item.config
         yield f"--rootdir={config.rootpath}"
@@ -116,6 +117,8 @@ class _Followed:
             yield from ("-c", str(config.inipath))
         for plugin in dict.fromkeys([*config.option.plugins, "pytest_autotune"]):
             yield from ("-p", plugin)
+        # What this pytest writes is left alone.
+        yield from (f"--basetemp={folder}/files", "--junit-xml=", "--log-file=")
         # The project's own options may leave this test out, or have it run elsewhere.
         yield from ("-m", "", "-k", "", "--runxfail")
         for plugin, option in (("xdist", "-n0"), ("pytest_cov", "--no-cov")):

@@ -216,8 +216,8 @@ LookAheadOption = Annotated[
         "--look-ahead",
         metavar="N",
         min=0,
-        help="Without the GPU: read up to N batches of the training loader, and answer for the largest. Takes at most "
-        "a minute.",
+        help="Without the GPU: read up to N batches of the training loader, and answer for the largest. After a "
+        "minute, no other batch is begun.",
     ),
 ]
 ScratchOption = Annotated[

@@ -153,7 +153,7 @@ class CardFit:
     without any, or with none.
     ``expandable`` is the script as it is, at its own batch size, with expandable segments; None where it has them.
     ``error`` is how far a peak may be off, as a share of it: a script fits if it does in so much less memory.
-    ``batches`` are those that were followed, where batches were read ahead, with the peaks of the script as it is;
+    ``batches`` are those that were followed, where some were read ahead, as far as their peaks exceed all before them;
     ``batches_over`` is of how many of all that were read the tensors alone need more than the card has, by their sizes.
     """
 

@@ -120,6 +120,6 @@ class Explanation:
     def batch(self) -> SeenBatch | None:
         """Return the batch of the step that has the peak, where batches were read ahead and differ."""
         ahead = self.ahead
-        if ahead is None or not (ahead.was_read and ahead.varies) or self.moment.step >= len(ahead.followed):
+        if ahead is None or not ahead.has_larger or self.moment.step >= len(ahead.followed):
             return None
         return ahead.followed[self.moment.step]

@@ -22,14 +22,15 @@ class LookAhead:
 
     ``elements`` has the number of elements in the tensors of each batch. ``smallest`` and ``largest`` have the fewest
     and the most, of several alike the first. ``followed`` has for each step that was followed its largest batch, None
-    where it took none. ``is_whole``: the epoch was read to its end; else ``ended_by`` is the reason, empty if no batch
-    was to be read ahead.
+    where it took none. ``differ``: batches differ in size, but for the last one of an epoch, which may lack samples.
+    ``is_whole``: the epoch was read to its end; else ``ended_by`` is the reason, empty if none was to be read ahead.
     """
 
     elements: tuple[int, ...]
     smallest: SeenBatch
     largest: SeenBatch
     followed: tuple[SeenBatch | None, ...]
+    differ: bool
     is_whole: bool
     ended_by: str
 
@@ -39,9 +40,9 @@ class LookAhead:
         return self.is_whole or bool(self.ended_by)
 
     @property
-    def varies(self) -> bool:
-        """Return whether the batches differ in size; the last one of an epoch may lack samples."""
-        return len(set(self.elements[:-1] if self.is_whole else self.elements)) > 1
+    def has_larger(self) -> bool:
+        """Return whether batches were read ahead, and differ in size."""
+        return self.was_read and self.differ
 
 
 @dataclass(frozen=True)

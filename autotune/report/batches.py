@@ -14,26 +14,34 @@ from .tables import Table
 _MOST_TENSORS = 2
 
 
-def batch_sentences(ahead: LookAhead | None, fits: Sequence[CardFit] = ()) -> Iterator[str]:
-    """Say how batches differ, which is the largest, and how many a card has no room for."""
-    if ahead is None or not (ahead.was_read or ahead.varies):
+def batch_sentences(
+    ahead: LookAhead | None, most: SeenBatch | None = None, fits: Sequence[CardFit] = ()
+) -> Iterator[str]:
+    """Say how batches differ, which one needs the ``most``, and how many a card has no room for."""
+    if ahead is None or not (ahead.was_read or ahead.differ):
         return
     if not ahead.was_read:
         yield "Its batches differ in size: with --look-ahead 1000, the answer is for the largest."
         return
     number = len(ahead.elements)
     of = f"the {number} batches of an epoch" if ahead.is_whole else f"the first {number} batches"
-    if ahead.varies:
-        small, large = ahead.smallest, ahead.largest
-        sizes = f"from {_sizes(small, large)} to {_sizes(large, small)}"
-        yield f"That is for batch {large.number}, the largest of {of}: their sizes are {sizes}."
-    else:
+    if not ahead.differ:
         yield f"All of {of} are of one size."
+    elif most is not None:
+        least = ahead.smallest
+        told = f"Of {of}, batch {most.number} needs the most: {_sizes(most, least) or batch_sizes(most)}."
+        yield told if most.elements <= least.elements else f"{told} The smallest has {_sizes(least, most)}."
     for fit in fits:
         if fit.batches_over:
             yield f"On {fit.card.name} there is no room for the tensors of about {fit.batches_over} of {of}."
     if not ahead.is_whole:
         yield f"Later batches were not read: {ahead.ended_by}."
+
+
+def neediest(fits: Sequence[CardFit]) -> SeenBatch | None:
+    """Return the batch with the highest peak of those that were followed; None where none was."""
+    peaks = [one for fit in fits for one in fit.batches]
+    return max(peaks, key=lambda one: (one.tensor_bytes, one.batch.elements)).batch if peaks else None
 
 
 def batch_table(fit: CardFit) -> Table:

@@ -9,7 +9,7 @@ from ..records.allocator_settings import ALLOCATOR_VARIABLES, EXPANDABLE_SEGMENT
 from ..records.cards import CardFit, CardPeak, Way
 from ..records.units import format_bytes
 from ..records.words import joined, sentence
-from .batches import batch_sentences
+from .batches import batch_sentences, neediest
 from .tables import Table
 
 _MOST_LINES = 3
@@ -22,7 +22,7 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
     reasons = [way.own_alone for one in fits for way in (one.plain, one.checkpointed) if way and way.own_alone]
     said = [
         _answer(traced, fits),
-        *batch_sentences(traced.ahead, fits),
+        *batch_sentences(traced.ahead, neediest(fits), fits),
         *cautions(traced, fits),
         (
             f"None of it ran on a GPU: {traced.steps} optimizer steps were followed by the sizes of their tensors. "

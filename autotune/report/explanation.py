@@ -65,8 +65,8 @@ def closing_sentences(explained: Explanation) -> tuple[str, ...]:
     has = f"{card.name} has {format_bytes(card.memory_bytes)}"
     said = (
         f"With what torch's allocator caches, and CUDA's context, the process needs {process}; {has}.",
-        "None of it ran on a GPU: the script's first optimizer steps were followed by the sizes of its tensors.",
-        *batch_sentences(explained.ahead),
+        "None of it ran on a GPU: optimizer steps of the script were followed by the sizes of their tensors.",
+        *batch_sentences(explained.ahead, explained.batch),
         *asked_sentences(explained.asked, explained.asked_integers),
         *(f"note: {note}" for note in explained.notes),
         *(() if explained.changes else ("the same command with --changes tells what would lower the peak.",)),

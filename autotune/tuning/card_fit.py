@@ -59,9 +59,13 @@ def trace_cards(
     """
 
     def fit(alike: Sequence[Card], runs: SideBySide[Traced]) -> tuple[Traced, dict[Card, CardFit]]:
-        own = _on_gpu(_follow(spec, alike[0], run, runs, look_ahead=look_ahead).result())
-        differ = own.ahead is not None and own.ahead.was_read and own.ahead.varies
-        follow = functools.partial(_follow, spec, alike[0], run, runs, look_ahead=look_ahead if differ else 0)
+        follow = functools.partial(_follow, spec, alike[0], run, runs)
+        own = _on_gpu(follow(look_ahead=look_ahead).result())
+        differ = own.ahead is not None and own.ahead.has_larger
+        if differ:
+            follow = functools.partial(follow, look_ahead=look_ahead)
+        elif look_ahead:  # other batch sizes are compared with as many steps
+            own = replace(_on_gpu(follow().result()), ahead=own.ahead, notes=own.notes)
         traced = _trace(own, follow, why_alone="its batches differ in size" if differ else "")
         follow_once = functools.cache(follow)
         return traced.plain.own, {card: _fit(traced, card, follow_once) for card in alike}
@@ -224,7 +228,7 @@ def _follow(
     batch_size: int | None = None,
     control: BatchControl | None = None,
     *,
-    look_ahead: int,
+    look_ahead: int = 0,
     blocks: int = 0,
 ) -> Future[Traced]:
     """Follow the script at a batch size, with so many blocks checkpointed.
@@ -284,22 +288,24 @@ def _fit_own(traced: Traced, card: Card) -> CardFit:
 def _over(elements: Sequence[int], peaks: Sequence[BatchPeak], limit_bytes: int) -> int:
     """Return of how many batches the tensors need more, if their peaks lie on straight lines between known ones."""
     points = sorted((one.batch.elements, one.tensor_bytes) for one in peaks)
+    surely = len({one.batch.number for one in peaks if one.tensor_bytes > limit_bytes})
     if not points or points[-1][1] <= limit_bytes:
-        return 0
+        return surely  # batches of fewer elements may need more, as attention does
     most = 0.0
     for (low, low_bytes), (high, high_bytes) in pairwise(points):
         if low_bytes <= limit_bytes < high_bytes:
             most = low + (high - low) * (limit_bytes - low_bytes) / (high_bytes - low_bytes)
-    return sum(one > most for one in elements)
+    return max(surely, sum(one > most for one in elements))
 
 
 def _batch_peaks(traced: Traced, card: Card) -> Iterator[BatchPeak]:
-    """Give the peak of each step that was followed, if batches were read ahead."""
-    if traced.ahead is None or not traced.ahead.was_read or not traced.ahead.varies:
+    """Give the peaks that exceed all before them, if batches were read ahead that differ in size."""
+    if traced.ahead is None or not traced.ahead.has_larger:
         return
-    outside = outside_bytes(traced.trace)
+    outside, most = outside_bytes(traced.trace), 0
     for batch, peak in zip(traced.ahead.followed, step_peaks(traced.trace, card), strict=True):
-        if batch is not None:
+        if batch is not None and peak.allocated > most:
+            most = peak.allocated
             yield BatchPeak(batch, peak.allocated, peak.reserved + outside)
 
 

@@ -119,7 +119,8 @@ def _trace(result: RunResult) -> Traced:
 
 
 def _attempts(own: Traced, spec: StudySpec, card: Card) -> dict[ChangeName, _Attempt]:
-    look_ahead = len(own.ahead.elements) if own.ahead and own.ahead.was_read and own.ahead.varies else 0
+    # With half the batch size an epoch has twice as many batches.
+    look_ahead = 2 * len(own.ahead.elements) + 1 if own.ahead and own.ahead.has_larger else 0
 
     def request(change: WorkerChange = "", *, blocks: int = 0, choice: str = "") -> Request:
         plain = trace_request(spec, card, checkpointed_blocks=blocks, look_ahead=look_ahead)

@@ -153,11 +153,11 @@ def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
     for name in LIBRARIES:
         when_imported(functools.partial(_patch, name), name)
     host = _Host(directory, request, hidden)
-    if request.mode == "verify":
+    if request.mode in ("verify", "trace"):
         seed_generators()
         when_imported(seed_numpy, "numpy")
-        if not request.verifying.as_exported:
-            keep_casts()
+    if request.mode == "verify" and not request.verifying.as_exported:
+        keep_casts()
     when_imported(host.install, before=host.compare)
     return _launch(host) if request.mode == "launch" else _measure(host)
 

@@ -38,8 +38,7 @@ def test_the_answer_is_for_the_largest_batch_of_the_epoch(options: tuple[str, ..
     peaks = [one["tensor_bytes"] for one in card["batches"]]
     assert peaks[1:] == sorted(peaks[1:]), "each batch that is followed exceeds those before it"
     assert found["sentences"][1] == (
-        f"That is for batch {LARGEST}, the largest of the {NUMBER} batches of an epoch: "
-        "their sizes are from ids 4x119 to ids 4x3000."
+        f"Of the {NUMBER} batches of an epoch, batch {LARGEST} needs the most: ids 4x3000. The smallest has ids 4x119."
     )
 
 
@@ -62,8 +61,8 @@ def test_the_peak_is_that_of_a_script_that_comes_to_this_batch_at_once(tmp_path:
         ),
         (("--endless",), 90, "Later batches were not read: 90 were asked for."),
         (("--of-one-length",), 1000, "All of the 75 batches of an epoch are of one size."),
-        (("--loader-per-step",), 1000, "Note: no batch was read ahead, as no DataLoader feeds the model over several"),
-        (("--without-loader",), 1000, "Note: no batch was read ahead, as no DataLoader feeds the model over several"),
+        (("--loader-per-step",), 1000, "Note: no batch was read ahead: no DataLoader feeds the model"),
+        (("--without-loader",), 1000, "Note: no batch was read ahead: no DataLoader feeds the model"),
         ((), 0, "Its batches differ in size: with --look-ahead 1000, the answer is for the largest."),
     ],
     ids=["broken", "endless", "of one length", "loader per step", "without loader", "not asked"],
@@ -91,7 +90,7 @@ def test_the_peak_is_explained_with_its_batch(tmp_path: Path) -> None:
     assert run.status == 0, run.errors
     told = run.output.decode()
     assert told.lstrip().startswith("The step with ids 4x3000 holds ")
-    assert f"That is for batch {LARGEST}, the largest of " in " ".join(told.split())
+    assert f"Of the 75 batches of an epoch, batch {LARGEST} needs the most: " in " ".join(told.split())
 
 
 def test_a_version_with_longer_batches_needs_more_memory(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ class TestBatches:
             numbers += [len(sizes), len(sizes), *([] if place == len(steps) - 1 else [start])]
             sizes.append(batch.elements * MIB)
         few, many = (choose(batches, key=lambda one: one.elements) for choose in (min, max))
-        ahead = LookAhead(tuple(elements), few, many, tuple(steps), is_whole, ended_by)
+        ahead = LookAhead(tuple(elements), few, many, tuple(steps), len({*elements[:-1]}) > 1, is_whole, ended_by)
         return replace(growing(2), trace=AllocationTrace(kinds, tuple(numbers), tuple(sizes)), ahead=ahead)
 
     def test_batches_that_a_card_has_no_room_for_are_counted_by_their_sizes(self) -> None:
@@ -339,7 +339,7 @@ class TestBatches:
         assert (small.batches_over, large.batches_over) == (1, 0)
         told = cards_sentences(found, (small, large))
         assert told[1] == (
-            "That is for batch 4, the largest of the 6 batches of an epoch: their sizes are from ids 2x50 to ids 2x450."
+            "Of the 6 batches of an epoch, batch 4 needs the most: ids 2x450. The smallest has ids 2x50."
         )
         assert (
             told[2] == f"On {small.card.name} there is no room for the tensors of about 1 of the 6 batches of an epoch."
@@ -348,12 +348,26 @@ class TestBatches:
         table = batch_table(small)
         assert table.rows[-1][:3] == ("4", "ids 2x450", "1.88 GiB")
 
+    def test_a_batch_of_fewer_elements_may_need_the_most(self) -> None:
+        traced = self.read(100, 400, 90, followed=(1, 2, 3))
+        assert traced.ahead is not None
+        sizes = list(traced.trace.storage_bytes)
+        sizes[3] = 700 * MIB
+        traced = replace(traced, trace=replace(traced.trace, storage_bytes=tuple(sizes)))
+        room = outside_bytes(traced.trace) + GIB + 500 * MIB
+        found, (fit,) = trace_cards(
+            StudySpec("/train.py"), cards(room / GIB), run_with(lambda _: traced)[0], look_ahead=9
+        )
+        assert [one.batch.number for one in fit.batches] == [1, 2, 3]
+        assert fit.batches_over == 1
+        assert cards_sentences(found, (fit,))[1] == "Of the 3 batches of an epoch, batch 3 needs the most: ids 2x45."
+
     def test_batches_of_one_size_leave_the_other_runs_as_they_were(self) -> None:
         run, asked = run_with(
             lambda request: replace(growing(request.batch_size or 4), ahead=self.read(8, 8, 6, followed=(1, 1)).ahead)
         )
         found, fits = trace_cards(StudySpec("/train.py"), cards(12), run, look_ahead=50)
-        assert [request.look_ahead for request in asked] == [50, 0, 0]
+        assert [request.look_ahead for request in asked] == [50, 0, 0, 0]
         assert largest(fits) == [8]
         assert (fits[0].batches, fits[0].batches_over) == ((), 0)
         assert "All of the 3 batches of an epoch are of one size." in cards_sentences(found, fits)

@@ -244,7 +244,7 @@ def test_a_test_that_is_skipped_there_is_skipped(pytester: pytest.Pytester, told
         told(answer, skipped="it needs two GPUs")
         result = run_marked(pytester, '"10MiB"', "-rs")
         result.assert_outcomes(skipped=1)
-        result.stdout.fnmatch_lines(["SKIPPED * it needs two GPUs"])
+        result.stdout.fnmatch_lines(["SKIPPED * the pytest that is followed skips it: it needs two GPUs"])
 
 
 def test_a_model_that_is_not_on_the_gpu_is_no_success(pytester: pytest.Pytester, told: Told) -> None:

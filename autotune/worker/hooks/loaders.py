@@ -38,6 +38,8 @@ class _Loader:
     reason: str = ""
     trained: int = 0
     epoch: EpochFacts | None = None
+    # How many batches a step takes from it; 0 while that is not known.
+    per_step: int = 0
     # The seconds that the loader takes for each epoch's first batch, its start included, and for other batches.
     starts_s: list[float] = field(default_factory=list)
     waits_s: deque[float] = field(default_factory=lambda: deque(maxlen=100))
@@ -83,8 +85,8 @@ class LoaderHooks:
         self._sites = set(self.control.sites)
         self._draws = 0
         self.make_reader: Callable[[], BatchReader] | None = None
-        self.per_step: int | None = None
-        self.taken: list[SeenBatch] = []
+        self.reading: BatchReader | None = None
+        self._taken: list[tuple[_Loader, SeenBatch]] = []
         self.loaders: list[_Loader] = []
         self._own_sizes: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
         self._by_loader: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
@@ -131,7 +133,7 @@ class LoaderHooks:
             draws.loader.trained += 1
             size, seen = draws.take()
             taken += size
-            self.taken += [] if seen is None else [seen]
+            self._taken += [] if seen is None else [(draws.loader, seen)]
         return taken
 
     def take_drawn(self) -> int:
@@ -177,10 +179,24 @@ class LoaderHooks:
             site for site, made in by_site.items() if made[0].trained and all(one.trained for one in made[:-1])
         )
 
+    def step_took(self) -> tuple[SeenBatch, ...]:
+        """Return the batches that a step has taken; from the first such step on, others may be read ahead."""
+        taken, self._taken = self._taken, []
+        for loader, _ in taken:
+            loader.per_step = loader.per_step or sum(one is loader for one, _ in taken)
+        return tuple(seen for _, seen in taken)
+
     def reader(self) -> BatchReader | None:
         """Return the reader of the batches that feed training; None where no loader feeds it."""
-        feeding = [draws.reader for draws in self._open.values() if draws.reader and draws.role == "training"]
-        return next((one for one in feeding if one.has_read), next(iter(feeding), None))
+        feeding = [one.reader for one in self._open.values() if one.reader is not None and one.role == "training"]
+        return self.reading or next(iter(feeding), None)
+
+    def why_unread(self) -> str:
+        """Say why no batch was read ahead."""
+        loaders, reader = self.training_loaders(), self.reader()
+        if len(loaders) == 1:
+            return (reader and reader.refusal) or "its DataLoader brought no batch after the first step"
+        return "several DataLoaders feed the model" if loaders else "no DataLoader feeds the model"
 
     def _patch_construction(self) -> None:
         original = torch.utils.data.DataLoader.__init__
@@ -272,8 +288,12 @@ class LoaderHooks:
             draws = getattr(own, "_autotune_draws", None)
             if draws is None or draws.reader is None:
                 return draw(own)
-            per_step = hooks.per_step if draws.loader.trained else None
-            seen, (batch, size) = draws.reader.next(lambda: (draw(own), draws.sizes.pop()), per_step)
+            may_read = hooks.reading in (None, draws.reader) and len(hooks.training_loaders()) == 1
+            per_step = draws.loader.per_step if may_read else 0
+            try:
+                seen, (batch, size) = draws.reader.next(lambda: (draw(own), draws.sizes.pop()), per_step)
+            finally:
+                hooks.reading = draws.reader if draws.reader.has_read else hooks.reading
             draws.sizes.append(size)
             draws.seen.append(seen)
             return batch

@@ -3,56 +3,68 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import math
 import random
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FunctionType, ModuleType
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...records.look_ahead import LookAhead, SeenBatch, Shape
 
 # A batch and the number of its samples.
 Drawn = tuple[Any, int]
 
-_MOST_DEPTH = 5
+_MOST_DEPTH, _MOST_NAMES = 5, 100
 # Elements of a list that have names of their own; longer ones have one name for all, as the images of a batch.
 _MOST_NAMED = 8
-# Batches that are handed to the script after those of its first step.
-_MOST_HANDED = 8
+# Batches that are handed to the script in the place of later ones, and how often the last of them.
+_MOST_HANDED, _LAST_HANDED = 8, 8
+_OPAQUE = (type, ModuleType, FunctionType, nn.Module)
 
 
 class BatchReader:
     """Hands out the batches of an iterator, and draws ahead, up to a number of batches or a time in seconds.
 
     Once it has drawn ahead, it hands out the batches that exceed all before them, in their order: memory grows there in
-    an epoch. The last of them is handed out again and again.
+    an epoch. The last of them comes a few times, and then the epoch ends.
     """
 
     def __init__(self, most: int, deadline_s: float) -> None:
         self._most, self._deadline_s = most, deadline_s
         self._seen: list[SeenBatch] = []
-        self._records: dict[int, Drawn] = {}
-        self._largest = (-1, -1)
+        self._kept: dict[int, Drawn] = {}
+        self._largest = self._longest = 0
         self._waiting: list[int] | None = None
         self._ended_by, self._is_whole = "", False
+        self.refusal = ""
+        """Why batches are not read ahead, as far as the batches tell."""
 
-    def next(self, draw: Callable[[], Drawn], per_step: int | None) -> tuple[SeenBatch, Drawn]:
+    def next(self, draw: Callable[[], Drawn], per_step: int) -> tuple[SeenBatch, Drawn]:
         """Return the sizes of the next batch for the script, and the batch.
 
-        ``draw`` gives the iterator's next one. ``per_step`` is how many batches a step takes; None until that is known,
-        and while it is, batches come as the iterator has them.
+        ``draw`` gives the iterator's next one. ``per_step`` is how many batches a step takes; 0 while that is not known
+        or batches are to come as the iterator has them.
+
+        Raises:
+            StopIteration: the epoch has ended.
         """
         if self._waiting is None:
-            if not (per_step and self._most):
+            if not (per_step and self._most) or self.refusal:
                 drawn = draw()
                 self._see(drawn)
                 return self._seen[-1], drawn
             self._waiting = self._read(draw, per_step)
-        number = self._waiting.pop(0) if len(self._waiting) > 1 else self._waiting[0]
-        return self._seen[number - 1], self._records[number]
+        if not self._waiting:
+            raise StopIteration
+        number = self._waiting.pop(0)
+        batch, samples = self._kept[number]
+        return self._seen[number - 1], (_copied(batch), samples)
 
     @property
     def has_read(self) -> bool:
@@ -60,15 +72,14 @@ class BatchReader:
         return self._waiting is not None
 
     @property
-    def varies(self) -> bool:
+    def differs(self) -> bool:
         """Return whether batches differ in size."""
-        found = self.found(())
-        return found is not None and found.varies
+        return _differ(self._seen, is_whole=self._is_whole)
 
     @property
     def last(self) -> SeenBatch:
         """Return the batch that it hands out last."""
-        return self._seen[max(self._records) - 1]
+        return self._seen[max(self._kept) - 1]
 
     def found(self, of_steps: Iterable[Iterable[SeenBatch]]) -> LookAhead | None:
         """Return what was drawn, None if nothing was; ``of_steps`` are each step's batches."""
@@ -79,6 +90,7 @@ class BatchReader:
             smallest=min(self._seen, key=_elements),
             largest=max(self._seen, key=_elements),
             followed=tuple(max(step, key=_elements, default=None) for step in of_steps),
+            differ=self.differs,
             is_whole=self._is_whole,
             ended_by=self._ended_by,
         )
@@ -94,8 +106,10 @@ class BatchReader:
                     self._ended_by = f"{self._deadline_s:.0f} s had passed"
                 else:
                     self._draw(draw)
-        new = [number for number in self._records if number > before] or [self.last.number]
-        return [number for number in new for _ in range(per_step)]
+        if not self._seen:
+            raise StopIteration
+        new = [number for number in self._kept if number > before] or [self.last.number]
+        return [number for number in (*new, *new[-1:] * _LAST_HANDED) for _ in range(per_step)]
 
     def _draw(self, draw: Callable[[], Drawn]) -> None:
         try:
@@ -103,48 +117,100 @@ class BatchReader:
         except StopIteration:
             self._is_whole = True
         except Exception as error:
+            if not self._seen:
+                raise
             # It is the script's own: training will meet it there.
             self._ended_by = f"batch {len(self._seen) + 1} raises {type(error).__name__}: {str(error)[:200]}"
         else:
             self._see(drawn)
 
     def _see(self, drawn: Drawn) -> None:
-        """Note a batch, and keep it if it exceeds all before it, in all or in what its largest sample has."""
-        shapes = dict(_shapes(drawn[0], "", 0))
+        """Note a batch; keep a copy if it exceeds all before it, in all or in what its largest sample has."""
+        shapes = _shapes_of(drawn[0])
         batch = SeenBatch(len(self._seen) + 1, sum(map(math.prod, shapes.values())), shapes)
         self._seen.append(batch)
-        per_sample = max((math.prod(shape[1:]) for shape in shapes.values() if shape), default=0)
-        if batch.elements > self._largest[0] or per_sample > self._largest[1]:
-            self._largest = max(batch.elements, self._largest[0]), max(per_sample, self._largest[1])
-            self._records[batch.number] = drawn
-            if len(self._records) > _MOST_HANDED:
-                del self._records[min(self._records)]
+        if not self._most or self.refusal:
+            return
+        if not shapes:
+            self.refusal = "its batches hold no tensors"
+        elif any(one.device.type != "cpu" for one in _tensors(drawn[0], 0)):
+            self.refusal = "it has its batches on the GPU"
+        elif self._exceeds(batch, len(self._seen)):
+            self._kept[batch.number] = _copied(drawn[0]), drawn[1]
+            spare = sorted(self._kept.keys() - {self._largest, self._longest})
+            if len(self._kept) > _MOST_HANDED:
+                del self._kept[spare[0]]
+
+    def _exceeds(self, batch: SeenBatch, number: int) -> bool:
+        is_largest = not self._largest or batch.elements > self._seen[self._largest - 1].elements
+        is_longest = not self._longest or _longest(batch) > _longest(self._seen[self._longest - 1])
+        self._largest = number if is_largest else self._largest
+        self._longest = number if is_longest else self._longest
+        return is_largest or is_longest
 
 
 def _elements(batch: SeenBatch) -> int:
     return batch.elements
 
 
+def _longest(batch: SeenBatch) -> int:
+    """Return how many elements the samples of a tensor have, if its first dimension is that of the samples."""
+    return max((math.prod(shape[1:]) for shape in batch.shapes.values() if shape), default=0)
+
+
+def _differ(batches: list[SeenBatch], *, is_whole: bool) -> bool:
+    """Return whether batches differ in size; the last one of an epoch may lack samples."""
+    may_lack = is_whole and len(batches) > 1 and batches[-1].elements <= batches[0].elements
+    return len({tuple(one.shapes.items()) for one in (batches[:-1] if may_lack else batches)}) > 1
+
+
+def _shapes_of(batch: Any) -> dict[str, Shape]:
+    """Return the sizes of the tensors and arrays in a batch, by their names in it, as far as they can be looked at."""
+    found: dict[str, Shape] = {}
+    with contextlib.suppress(Exception):  # a script's objects may raise anything when looked at
+        for name, shape in _shapes(batch, "", 0):
+            found[name] = shape
+            if len(found) == _MOST_NAMES:
+                break
+    return found
+
+
 def _shapes(value: Any, name: str, depth: int) -> Iterator[tuple[str, Shape]]:
-    """List the sizes of the tensors and arrays in a batch, by their names in it."""
-    if isinstance(getattr(value, "shape", None), tuple):
+    if isinstance(value, torch.Tensor) and value.is_nested:
+        yield name or "batch", (int(value.numel()),)
+    elif isinstance(getattr(value, "shape", None), tuple):
         yield name or "batch", tuple(map(int, value.shape))
-        return
-    if depth == _MOST_DEPTH or isinstance(value, type):
-        return
-    if isinstance(value, (list, tuple)) and len(value) > _MOST_NAMED:
+    elif isinstance(value, (list, tuple)) and len(value) > _MOST_NAMED:
         inner = [shape for one in value for _, shape in _shapes(one, "", depth + 1)]
         if inner:
             yield f"{name} (all)".strip(), (sum(map(math.prod, inner)),)
-        return
+    elif depth < _MOST_DEPTH:
+        for key, one in _parts(value):
+            yield from _shapes(one, f"{name}.{key}".lstrip("."), depth + 1)
+
+
+def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < _MOST_DEPTH:
+        for _, one in _parts(value):
+            yield from _tensors(one, depth + 1)
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
     if isinstance(value, Mapping):
-        parts: Iterable[tuple[Any, Any]] = value.items()
-    elif isinstance(value, (list, tuple)):
-        parts = enumerate(value)
-    else:
-        parts = list(getattr(value, "__dict__", {}).items())
-    for key, one in parts:
-        yield from _shapes(one, f"{name}.{key}".lstrip("."), depth + 1)
+        return list(value.items())
+    if isinstance(value, (list, tuple)):
+        return enumerate(value)
+    return () if isinstance(value, _OPAQUE) else list(getattr(value, "__dict__", {}).items())
+
+
+def _copied(batch: Any) -> Any:
+    """Return a batch with containers of its own, and with the same tensors: a script may change the containers."""
+    try:
+        return copy.deepcopy(batch, {id(one): one for one in _tensors(batch, 0)})
+    except Exception:
+        return batch  # what cannot be copied is seldom changed
 
 
 @contextlib.contextmanager

@@ -28,12 +28,14 @@ from ..describing.root_inputs import RootCall
 from ..failure import ON_THE_GPU
 from ..hooks.look_ahead import BatchReader
 from ..plans.layers import class_name_of, repeated_modules
+from ..proving.seeds import SEED
 from .base import Mode
 
 # Optimizers make their state in their first step. Where there are several, the others may step after the leading one.
 _STEPS, _STEPS_OF_SEVERAL = 2, 3
-# The time for reading batches ahead. Batches that were drawn before it come first: a library may draw some.
-_READING_S, _MOST_STEPS_UNREAD = 60.0, 8
+# The time for reading batches ahead. Batches that were drawn before it come first: a library may draw some. A script
+# may take no step with a batch.
+_READING_S, _MOST_STEPS_UNREAD, _MOST_STEPS = 60.0, 8, 32
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,6 @@ class TraceMode(Mode):
         self._steps, self._test = 0, os.environ.get(FOLLOWED_TEST, "")
         self._batch_size: int | None = None  # of a whole batch: the last one of an epoch may be smaller
         self._of_steps: list[tuple[SeenBatch, ...]] = []
-        self._script.loaders.make_reader = lambda: BatchReader(self._process.request.look_ahead, _READING_S)
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
     @property
@@ -67,7 +68,9 @@ class TraceMode(Mode):
 
     def installed(self) -> None:
         """Put the card in the place of this process's GPU."""
+        torch.manual_seed(SEED)  # runs of one command are compared, and a script may shuffle
         process, card = self._process, self._process.request.card
+        self._script.loaders.make_reader = lambda: BatchReader(process.request.look_ahead, _READING_S)
         assert card is not None, "a request to trace names a card"
         try:
             pretend(card, self._recorder, process.note)
@@ -133,19 +136,17 @@ class TraceMode(Mode):
     def _reads_on(self) -> bool:
         """Return whether batches are still to be read ahead, or to be followed."""
         loaders = self._script.loaders
-        self._of_steps.append(tuple(loaders.taken))
-        loaders.taken.clear()
-        loaders.per_step = len(self._of_steps[0])
-        reader = loaders.reader()
-        if not self._process.request.look_ahead:
+        self._of_steps.append(loaders.step_took())
+        if not self._process.request.look_ahead or self._steps >= _MOST_STEPS:
             return False
-        if reader is None or not reader.has_read:
-            return loaders.per_step > 0 and self._steps < _MOST_STEPS_UNREAD
-        return reader.varies and reader.last not in self._of_steps[-1]
+        if loaders.reading is None:
+            return self._steps < _MOST_STEPS_UNREAD
+        return loaders.reading.differs and loaders.reading.last not in self._of_steps[-1]
 
     def ended_early(self, *, has_failed: bool) -> bool:
         """Write what a script holds that is done before: it has no later step that could hold more."""
-        if self._last is None or self._places is None or has_failed:
+        is_enough = self._places is not None or (self._process.request.look_ahead and self._steps >= _STEPS)
+        if self._last is None or has_failed or not is_enough:
             return False
         self._recorder.take_back_start()
         self._process.note(f"the script ended after {self._steps} training step{'' if self._steps == 1 else 's'}")
@@ -162,8 +163,11 @@ class TraceMode(Mode):
         if problem is not None:
             process.give_up(problem)
         reader = self._script.loaders.reader()
-        if process.request.look_ahead and (reader is None or not reader.has_read):
-            process.note("no batch was read ahead, as no DataLoader feeds the model over several steps")
+        ahead = None if reader is None else reader.found(self._of_steps)
+        if process.request.look_ahead and (ahead is None or not ahead.was_read):
+            process.note(f"no batch was read ahead: {self._script.loaders.why_unread()}")
+        elif ahead is not None and ahead.has_larger and ahead.largest not in ahead.followed:
+            process.note(f"no step was seen with the largest batch, {ahead.largest.number}: it may need more")
         trace = replace(self._recorder.trace(), expands=expands(process.note))
         process.write(
             Traced(
@@ -178,7 +182,7 @@ class TraceMode(Mode):
                 asked=tuple(self._recorder.asked),
                 asked_integers=tuple(self._recorder.asked_integers),
                 notes=tuple(process.notes),
-                ahead=None if reader is None else reader.found(self._of_steps),
+                ahead=ahead,
                 process=os.getpid(),
                 rank=process.rank,
             )
