@@ -348,19 +348,18 @@ class TestBatches:
         table = batch_table(small)
         assert table.rows[-1][:3] == ("4", "ids 2x450", "1.88 GiB")
 
-    def test_a_batch_of_fewer_elements_may_need_the_most(self) -> None:
-        traced = self.read(100, 400, 90, followed=(1, 2, 3))
-        assert traced.ahead is not None
+    @pytest.mark.parametrize(("elements", "over", "most"), [((100, 400, 90), 1, "3"), ((100, 400, 90, 900), 2, "4")])
+    def test_a_batch_of_fewer_elements_may_need_more(self, elements: tuple[int, ...], over: int, most: str) -> None:
+        traced = self.read(*elements, followed=range(1, len(elements) + 1))
         sizes = list(traced.trace.storage_bytes)
-        sizes[3] = 700 * MIB
+        sizes[3] = 700 * MIB  # of the third batch
         traced = replace(traced, trace=replace(traced.trace, storage_bytes=tuple(sizes)))
         room = outside_bytes(traced.trace) + GIB + 500 * MIB
-        found, (fit,) = trace_cards(
-            StudySpec("/train.py"), cards(room / GIB), run_with(lambda _: traced)[0], look_ahead=9
-        )
-        assert [one.batch.number for one in fit.batches] == [1, 2, 3]
-        assert fit.batches_over == 1
-        assert cards_sentences(found, (fit,))[1] == "Of the 3 batches of an epoch, batch 3 needs the most: ids 2x45."
+        run, _ = run_with(lambda _: traced)
+        found, (fit,) = trace_cards(StudySpec("/train.py"), cards(room / GIB), run, look_ahead=9)
+        assert [one.batch.number for one in fit.batches] == list(range(1, len(elements) + 1))
+        assert fit.batches_over == over
+        assert f"of an epoch, batch {most} needs the most: ids 2x" in cards_sentences(found, (fit,))[1]
 
     def test_batches_of_one_size_leave_the_other_runs_as_they_were(self) -> None:
         run, asked = run_with(
