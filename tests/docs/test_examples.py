@@ -43,6 +43,7 @@ LEFT_OUT = {
     "autotune fit train.py --for a100-40g,h100-80g": "`tests/e2e/test_cards.py` has a script for a GPU",
     "autotune fit train.py --for t4-16g,rtx4090-24g,a100-40g,h100-80g": "as above",
     "autotune fit train.py --for rtx3060-12g --look-ahead 1000": "`tests/e2e/test_look_ahead.py` has a script",
+    "autotune fit train.py --for t4-16g --look-ahead 1000": "as above",
     "autotune explain train.py --changes": "`tests/e2e/test_explain.py` has a script for a GPU",
     "autotune explain train.py --for a100-40g": "as above",
     "autotune explain train.py --for a100-40g --changes": "as above",
