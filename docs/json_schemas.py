@@ -154,7 +154,7 @@ def _of_record(record: type, defined: dict[str, Any]) -> dict[str, Any]:
         kind = getattr(record, "kind", None)
         properties: dict[str, Any] = {"kind": {"const": kind}} if isinstance(kind, str) else {}
         for field in dataclasses.fields(record):
-            told = {"description": remarks[field.name]} if field.name in remarks else {}
+            told = {"description": _plain(remarks[field.name])} if field.name in remarks else {}
             properties[field.name] = told | _of(hints[field.name], defined)
         defined[name] = {"description": _plain(inspect.getdoc(record) or "")} | _object(properties)
     return {"$ref": f"#/$defs/{name}"}
