@@ -34,7 +34,7 @@ _EXIT = {"exit_code": int}
 
 @dataclasses.dataclass(frozen=True)
 class _Document:
-    """What a command prints: the fields of a record, one of several, and others beside them."""
+    """Holds what a command prints: the fields of a record, or of one of several, and others beside them."""
 
     printed_by: str
     records: tuple[type, ...] = ()
@@ -76,7 +76,7 @@ This page is generated (`make docs`). With `--json` a command prints one documen
 standard error. Each document has a [JSON Schema](https://json-schema.org), made from the records that are printed:
 """
 _FOOTER = """
-- `sentences` has the answer as a terminal shows it. The first sentence stands by itself.
+- `sentences` has the answer as a terminal shows it; `run` and errors have none. The first sentence stands by itself.
 - Names that end in `_bytes` are in bytes, in `_s` in seconds. Shares are of 1.
 - A document has all of its fields. Those without a value are `null`, or empty.
 - A later version may add fields: readers skip those that they do not know. [The changelog](../../CHANGELOG.md) names
@@ -85,18 +85,18 @@ _FOOTER = """
 
 
 def json_page() -> str:
-    """The page that names the schemas."""
+    """Return the page that names the schemas."""
     rows = (f"| {one.printed_by} | [{name}.json](schemas/{name}.json) |" for name, one in _DOCUMENTS.items())
     return "\n".join([_HEADER, "| printed by | schema |", "|---|---|", *rows, _FOOTER]) + "\n"
 
 
 def schemas() -> dict[str, str]:
-    """The text of each schema by its path below ``docs/``."""
+    """Return the text of each schema by its path below ``docs/``."""
     return {f"{_FOLDER}/{name}.json": _text(_schema(one)) + "\n" for name, one in _DOCUMENTS.items()}
 
 
 def _text(value: Any, indent: str = "") -> str:
-    """JSON in which what fits a line stands on one."""
+    """Write JSON in which what fits a line stands on one."""
     short = json.dumps(value)
     if not isinstance(value, dict) or len(indent) + len(short) <= _MOST_IN_A_LINE:
         return short
@@ -122,7 +122,7 @@ def _schema(document: _Document) -> dict[str, Any]:
 
 
 def _of(hint: Any, defined: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a type as ``records/codec.py`` writes it."""
+    """Return the schema of a type as ``records/codec.py`` writes it."""
     if hint is Any:
         return {}
     if isinstance(hint, dict):
@@ -165,7 +165,7 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _remarks(record: type) -> dict[str, str]:
-    """What stands in comments behind the fields of a record and of those that it extends."""
+    """Return the comments behind the fields of a record and of those that it extends."""
     found: dict[str, str] = {}
     for one in reversed([base for base in record.__mro__ if dataclasses.is_dataclass(base)]):
         text = textwrap.dedent(inspect.getsource(one))

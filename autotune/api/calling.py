@@ -18,7 +18,7 @@ from ..errors import AutotuneError, InterruptionError, RunError, UsageError
 _PROGRAM = (
     "from autotune.metering.host import die_with_parent; die_with_parent(); from autotune.cli import main; main()"
 )
-# A notebook's kernel asks for colours and a live screen, which nobody here can show; pytest names the test under way.
+# A notebook's kernel asks for colours and a live screen, which a pipe cannot show; pytest names the test under way.
 _LEFT_OUT = ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PYTEST_CURRENT_TEST")
 # From SIGTERM on; a run gets 2 seconds, and putting back files takes as long as these are large.
 _MAY_END_S = 60.0
@@ -82,7 +82,7 @@ def _run(
         stderr=subprocess.PIPE,
         encoding="utf-8",
         errors="backslashreplace",
-        start_new_session=True,  # a Ctrl-C is passed on by us, and by nobody else
+        start_new_session=True,  # this process alone passes a Ctrl-C on
     )
     assert process.stdout is not None
     assert process.stderr is not None

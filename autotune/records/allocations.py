@@ -123,7 +123,7 @@ class Traced:
     step_flops: int = 0  # of matrix products, convolutions and attention, in the last step
     moved_bytes: int = 0  # between the device and the CPU, in the last step
     optimizers: tuple[str, ...] = ()  # their classes
-    ahead: LookAhead | None = None  # None where nothing was read ahead
+    ahead: LookAhead | None = None  # None where no loader brings batches
 
 
 def between(low: AllocationTrace, high: AllocationTrace, share: float) -> AllocationTrace:

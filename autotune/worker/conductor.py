@@ -212,10 +212,9 @@ class Conductor:
         process = self.process
         if process.has_ended:
             return
-        failed = status not in (None, 0)
-        unheard = (
-            not process.has_result and not process.others_trained() and not self._mode.ended_early(has_failed=failed)
-        )
+        is_heard = process.has_result or process.others_trained()
+        counts = status in (None, 0) or self._mode.counts_if_failed
+        unheard = not is_heard and not (counts and self._mode.ended_early())
         # What came after others in this process had only the steps that they left: it is tried again in its own.
         if unheard and process.index == 0:
             process.finish_with(self._no_training_step(status))

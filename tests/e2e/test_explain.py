@@ -177,6 +177,19 @@ def test_a_script_that_saves_at_each_step_is_followed(tmp_path: Path) -> None:
     assert not json.loads(run.output)["asked"]
 
 
+def test_a_script_without_seeds_has_the_same_answer_twice_and_leaves_no_run_folder(tmp_path: Path) -> None:
+    lines = IN_THE_BACKWARD.replace("import torch\n", "import random\n\nimport torch\n", 1)
+    lines = lines.replace("torch.ones(64, 256", "torch.ones(int(torch.randint(9, 999, ())) + random.randrange(99), 256")
+    assert "randrange" in lines
+    (tmp_path / "train.py").write_text(lines)
+    first, second = (
+        run_inside("explain", "train.py", "--for", "a100-40g", "--json", folder=tmp_path) for _ in range(2)
+    )
+    assert (first.status, second.status) == (0, 0), first.errors
+    assert first.output == second.output
+    assert not list((tmp_path / ".autotune/runs/explain").glob("trace*"))
+
+
 def test_one_card_at_a_time_is_explained(tmp_path: Path) -> None:
     run = run_inside("explain", SCRIPT, "--for", "t4-16g,a100-40g", folder=tmp_path)
     check_told(run, status=2, cause="lines are told for one card at a time", next_step="--for t4-16gb")

@@ -4,30 +4,22 @@ from __future__ import annotations
 
 import math
 import statistics
-import types
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 from ...records.arrivals import Arrived
+from ..hooks.batch_parts import MOST_VALUES, parts_of
 from .root_inputs import RootCall
 
 _MOST_DEPTH = 5
-# Of longer sequences, such as a list of images, only all elements together have a name.
-_MOST_NAMED = 8
 _MOST_NAMES = 100
-# An argument that holds more is not counted: that would take time of a measured step.
-_MOST_VALUES = 1000
 # A number of elements is usual where so many batches have it: an epoch's last one may be smaller.
 _USUAL_SHARE = 0.75
 
 _Form = tuple[int, tuple[int, ...]]
-_CODE = (nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
-_PLAIN = (int, float, str, bytes, type(None))
 
 
 class ArrivingData:
@@ -55,7 +47,7 @@ class ArrivingData:
             self._batch_number = call.batch_number
         name = type(call.root).__name__
         for place, value in [*enumerate(call.arguments), *call.keywords.items()]:
-            argument, self._values_left = f"{name} {place}", _MOST_VALUES
+            argument, self._values_left = f"{name} {place}", MOST_VALUES
             if argument in self._left_out:
                 continue
             try:
@@ -80,7 +72,7 @@ class ArrivingData:
             elements, shape = int(value.numel()), () if value.is_nested else tuple(value.shape)
             is_new = self._is_new(name, value)
         elif depth < _MOST_DEPTH:
-            found = [self._add(f"{name}.{part}", each, depth + 1) for part, each in _parts(value)]
+            found = [self._add(f"{name}.{part}", each, depth + 1) for part, each in parts_of(value)]
             elements, is_new = sum(count for count, _ in found), any(new for _, new in found)
         else:
             return 0, False
@@ -101,18 +93,6 @@ class ArrivingData:
             if name in self._forms or len(self._forms) < _MOST_NAMES:
                 self._forms.setdefault(name, Counter())[form] += 1
         self._batch.clear()
-
-
-def _parts(value: Any) -> list[tuple[Any, Any]]:
-    """List what an argument holds, by name; parts of a long sequence have no names of their own."""
-    found: Iterable[tuple[Any, Any]]
-    if isinstance(value, Mapping):
-        found = value.items() if len(value) <= _MOST_VALUES else ()
-    elif isinstance(value, (list, tuple)):
-        found = enumerate(value) if len(value) <= _MOST_NAMED else (("", each) for each in value[: _MOST_VALUES + 1])
-    else:
-        found = () if isinstance(value, _CODE) else getattr(value, "__dict__", {}).items()
-    return [(name, each) for name, each in found if not isinstance(each, _PLAIN)]
 
 
 def _arrived(name: str, forms: Counter[_Form]) -> Arrived:

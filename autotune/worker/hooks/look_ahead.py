@@ -8,24 +8,20 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import FunctionType, ModuleType
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch import nn
 
 from ...records.look_ahead import LookAhead, SeenBatch, Shape
+from .batch_parts import MOST_NAMED, parts_of
 
 # A batch and the number of its samples.
 Drawn = tuple[Any, int]
 
 _MOST_DEPTH, _MOST_NAMES = 5, 100
-# Elements of a list that have names of their own; longer ones have one name for all, as the images of a batch.
-_MOST_NAMED = 8
 # Batches that are handed to the script in the place of later ones, and how often the last of them.
 _MOST_HANDED, _LAST_HANDED = 8, 8
-_OPAQUE = (type, ModuleType, FunctionType, nn.Module)
 
 
 class BatchReader:
@@ -180,12 +176,12 @@ def _shapes(value: Any, name: str, depth: int) -> Iterator[tuple[str, Shape]]:
         yield name or "batch", (int(value.numel()),)
     elif isinstance(getattr(value, "shape", None), tuple):
         yield name or "batch", tuple(map(int, value.shape))
-    elif isinstance(value, (list, tuple)) and len(value) > _MOST_NAMED:
+    elif isinstance(value, (list, tuple)) and len(value) > MOST_NAMED:
         inner = [shape for one in value for _, shape in _shapes(one, "", depth + 1)]
         if inner:
             yield f"{name} (all)".strip(), (sum(map(math.prod, inner)),)
     elif depth < _MOST_DEPTH:
-        for key, one in _parts(value):
+        for key, one in parts_of(value):
             yield from _shapes(one, f"{name}.{key}".lstrip("."), depth + 1)
 
 
@@ -193,16 +189,8 @@ def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif depth < _MOST_DEPTH:
-        for _, one in _parts(value):
+        for _, one in parts_of(value):
             yield from _tensors(one, depth + 1)
-
-
-def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
-    if isinstance(value, Mapping):
-        return list(value.items())
-    if isinstance(value, (list, tuple)):
-        return enumerate(value)
-    return () if isinstance(value, _OPAQUE) else list(getattr(value, "__dict__", {}).items())
 
 
 def _copied(batch: Any) -> Any:

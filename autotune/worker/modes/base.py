@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -23,6 +23,9 @@ class Mode:
     _process: TrainingProcess
     _script: HookedScript
     _applied: AppliedConfiguration
+
+    # Whether what a script has shown counts where it ends itself with an exit status other than 0.
+    counts_if_failed: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Make what the mode keeps from step to step."""
@@ -65,12 +68,8 @@ class Mode:
     def step(self, window: Window) -> None:
         """Act after an optimizer step; ``window`` is what the batches since the last one held."""
 
-    def ended_early(self, *, has_failed: bool) -> bool:
-        """Write what there is of the configuration under way, as the script is over; False if that is nothing.
-
-        ``has_failed``: the script has ended itself with an exit status other than 0.
-        """
-        del has_failed
+    def ended_early(self) -> bool:
+        """Write what there is of the configuration under way, as the script is over; False if that is nothing."""
         return False
 
     def measured(self) -> Outcome | None:

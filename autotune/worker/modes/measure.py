@@ -164,9 +164,8 @@ class MeasureMode(Mode):
             outcome = Measured(measurement)
         return outcome
 
-    def ended_early(self, *, has_failed: bool) -> bool:
+    def ended_early(self) -> bool:
         """Write what was measured so far, if that is enough for a figure."""
-        del has_failed
         meter, outcome = self._meter, self.measured()
         if meter is not None:
             meter.script_ended()

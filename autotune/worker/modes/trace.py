@@ -48,6 +48,8 @@ class _LastStep:
 class TraceMode(Mode):
     """Records what the script allocates on a card, from the import of torch to the end of the steps that it needs."""
 
+    counts_if_failed = False
+
     def __post_init__(self) -> None:
         self._places = Places() if self._process.request.tells_places else None
         make_recorder = AllocationRecorder if self._applied.engine is None else GraphRecorder
@@ -143,10 +145,10 @@ class TraceMode(Mode):
             return self._steps < _MOST_STEPS_UNREAD
         return loaders.reading.differs and loaders.reading.last not in self._of_steps[-1]
 
-    def ended_early(self, *, has_failed: bool) -> bool:
+    def ended_early(self) -> bool:
         """Write what a script holds that is done before: it has no later step that could hold more."""
         is_enough = self._places is not None or (self._process.request.look_ahead and self._steps >= _STEPS)
-        if self._last is None or has_failed or not is_enough:
+        if self._last is None or not is_enough:
             return False
         self._recorder.take_back_start()
         self._process.note(f"the script ended after {self._steps} training step{'' if self._steps == 1 else 's'}")

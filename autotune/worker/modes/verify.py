@@ -63,9 +63,8 @@ class VerifyMode(Mode):
             self._write()
             self._process.end()
 
-    def ended_early(self, *, has_failed: bool) -> bool:
+    def ended_early(self) -> bool:
         """Write what the steps so far have shown."""
-        del has_failed
         if not self._verification.steps:
             return False
         self._write()
