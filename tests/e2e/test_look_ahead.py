@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from autotune.records.configuration import Configuration
 from tests.documents import checked
 
+from .conftest import MakeBundle
 from .inside import run_inside
 from .processes import SCRIPTS
 from .told import check_told
@@ -83,6 +85,15 @@ def test_a_gate_counts_the_batches_that_a_card_has_no_room_for(tmp_path: Path) -
     assert (
         "On 1.6GiB there is no room for the tensors of about 1 of the 75 batches of an epoch." in found.output.decode()
     )
+
+
+def test_the_setting_of_a_bundle_is_held_against_the_largest_batch_too(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT.read_text())
+    bundle = make_bundle(script, Configuration("eager", batch_size=4))
+    found = run_inside("gate", bundle, script, "--for", "1.6GiB", "--look-ahead", "1000", folder=tmp_path)
+    assert found.status == 3, found.errors
+    assert f"Of the 75 batches of an epoch, batch {LARGEST} needs the most: " in found.output.decode()
 
 
 def test_the_peak_is_explained_with_its_batch(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from autotune.records.cards import CARDS
 from autotune.records.codec import dumps, loads
 from autotune.records.explanation import Explanation
 from autotune.records.facts import BatchControl
+from autotune.records.look_ahead import LookAhead, SeenBatch
 from autotune.records.memory_changes import CHANGES, ChangeEffect, UntriedChange
 from autotune.records.outcome import Fallback, ScriptError
 from autotune.records.run import ALL_BLOCKS, Request
@@ -135,6 +136,14 @@ def test_a_change_that_cannot_be_made_comes_with_its_reason() -> None:
     assert others == {"offload activations": "the script fails with it: KeyError: 'lr'"}
     assert untried == {"chunk the loss": "no loss"}
     assert "offload activations" in effects
+
+
+@pytest.mark.parametrize(("differ", "look_ahead"), [(True, 5), (False, 0)])
+def test_runs_read_as_far_ahead_as_an_epoch_of_half_the_batch_size_goes(differ: bool, look_ahead: int) -> None:
+    small, large = (SeenBatch(number, size, {"ids": (1, size)}) for number, size in ((1, 4), (2, 9)))
+    ahead = LookAhead((4, 9), small, large, (small, large), differ=differ, is_whole=True, ended_by="")
+    _, _, asked = effects_of(replace(script(100), ahead=ahead), lambda _: script(60))
+    assert {request.look_ahead for request in asked} == {look_ahead}
 
 
 def test_state_in_8_bits_has_a_scale_for_each_block_and_no_small_tensor() -> None:
