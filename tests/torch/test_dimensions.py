@@ -232,7 +232,7 @@ def test_clusters_have_the_same_names_whether_sizes_are_traced_or_not(*, traces_
     planned._begin = begin_traced  # type: ignore[method-assign]
     gradients = planned.step()
     assert gradients == planned.plain()
-    assert planned.engine.graphs[0].joint.is_dynamic == traces_sizes
+    assert bool(planned.engine.graphs[0].current.symbolic_dimensions) == traces_sizes
     (roll,) = [plan for plan in planned.plans() if plan.cluster_id.startswith("roll+")]
     assert roll.cluster_id == "roll+fill+select_scatter+fill+slice_scatter+"
     assert planned.step(roll) == gradients

@@ -46,6 +46,8 @@ class Graph:
     unmarked: int = 0
     # AOTAutograd's runtime (torch 2.15) keeps for each saved tensor whether it is an input, and reads it at each call.
     runtime_saved_inputs: list[bool] | None = None
+    # It keeps which dimensions of which saved tensors are symbols, and marks them in each run (torch 2.11 to 2.15).
+    runtime_symbolic: dict[int, set[int]] | None = None
     # What Inductor generates for the forward and the backward (True) of the pair without plans, where it was asked to;
     # or why it did not.
     generated: dict[bool, Callable[[list[Any]], Any]] = field(default_factory=dict)
@@ -108,12 +110,20 @@ class Graph:
             if isinstance(size, int)
         }
 
+    @property
+    def is_understood(self) -> bool:
+        """Return whether the runtime keeps of saved tensors with symbols as sizes what ``switch`` takes it to keep."""
+        return (self.runtime_symbolic or {}) == self.current.symbolic_dimensions
+
     def switch(self, pair: Pair) -> None:
         """Run this pair from the next forward on."""
         self.pending = {mark: kept for mark, kept in self.pending.items() if kept is self.current}
         self.current = pair
         if self.runtime_saved_inputs is not None:
             self.runtime_saved_inputs[:] = pair.saved_inputs
+        if self.runtime_symbolic is not None:
+            self.runtime_symbolic.clear()
+            self.runtime_symbolic.update(pair.symbolic_dimensions)
 
     def remember(self, pair: Pair, results: Sequence[Any]) -> None:
         """Note a forward that this pair has run, for its backward."""

@@ -72,8 +72,8 @@ class PlanEngine(Engine):
                 return "a graph of the script hands other symbols to its backward under this plan"
             if pair is not graph.current and graph.unmarked:
                 return "a forward is under way that keeps nothing of its own, so its backward could not be recognized"
-            if pair is not graph.compiled and graph.joint.is_dynamic:
-                return "a graph of the script has dynamic shapes"
+            if pair is not graph.current and not graph.is_understood:
+                return "a graph of the script has dynamic shapes, which this torch keeps track of in a way not known"
         for graph, pair in wanted:
             graph.switch(pair)
         return None
@@ -229,6 +229,7 @@ class PlanEngine(Engine):
             return _boxed_default(module)
         metadata = getattr(TracingContext.try_get(), "fw_metadata", None)
         owner.runtime_saved_inputs = getattr(metadata, "saved_tensor_is_graph_input", None)
+        owner.runtime_symbolic = getattr(metadata, "dynamic_saved_tensors_idxs", None)
 
         def run(arguments: list[Any]) -> Any:
             pair = owner.current

@@ -10,7 +10,16 @@ from typing import Any
 import torch
 from torch import fx
 
-from .joint import is_symbol, is_tensor, lasting_storages, parameter_storages, saved_nodes, storage_key, unique_bytes
+from .joint import (
+    is_symbol,
+    is_tensor,
+    lasting_storages,
+    parameter_storages,
+    saved_nodes,
+    storage_key,
+    unique_bytes,
+    value_of,
+)
 
 _LITERALS = (bool, int, str, type(None))
 
@@ -104,6 +113,7 @@ class Pair:
         signature: The numbers of saved symbols and of saved tensors without version check, which AOTAutograd's runtime
             fixed when it compiled the first pair of this graph.
         saved_inputs: For each saved tensor whether it is an input of the forward.
+        symbolic_dimensions: For the place of each saved tensor with symbols as sizes, which dimensions have them.
         mark: The place among the saved values of a tensor that each run of the forward makes anew; None without one.
         recomputed: The names of what both run.
     """
@@ -127,6 +137,7 @@ class Pair:
         self.saved = unique_bytes(saved, parameter_storages(forward.graph))
         self.signature = (sum(map(is_symbol, saved)), len(unchecked))
         self.saved_inputs = tuple(node.op == "placeholder" for node in saved if is_tensor(node))
+        self.symbolic_dimensions = {place: found for place, node in enumerate(saved) if (found := _symbolic(node))}
         self.mark = next(marks, None)
 
     @cached_property
@@ -148,6 +159,11 @@ class Pair:
         # The runtime puts the saved symbols first here, and last in the forward's results.
         position = None if self.mark is None else self.signature[0] + self.mark
         return None if position is None or position >= len(arguments) else _storage(arguments[position])
+
+
+def _symbolic(node: fx.Node) -> set[int]:
+    shape = value_of(node).shape if is_tensor(node) else ()
+    return {dimension for dimension, size in enumerate(shape) if not isinstance(size, int)}
 
 
 def _storage(value: Any) -> int | None:

@@ -133,15 +133,6 @@ class JointGraph:
             self.layers = find_layers(self._joint, forward_names, repeatable, block)
 
     @property
-    def is_dynamic(self) -> bool:
-        """Return whether symbols are handed to the backward, or tensors whose sizes are symbols."""
-        saved = saved_nodes(self.unplanned.forward, self.num_forward_outputs)
-        return any(
-            is_symbol(node) or any(not isinstance(size, int) for size in getattr(node.meta.get("val"), "shape", ()))
-            for node in saved
-        )
-
-    @property
     def nodes(self) -> dict[str, fx.Node]:
         """The joint graph's nodes by name, in order."""
         return {node.name: node for node in self._joint.graph.nodes}
