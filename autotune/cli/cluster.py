@@ -61,7 +61,7 @@ def launcher_of(
             archive=archive,
             gpus=int(ray.cluster_resources().get("GPU", 0) >= 1) if gpus is None else gpus,
             start_timeout_s=spec.start_timeout_s,
-            trial_timeout_s=spec.trial_timeout_s,
+            trial_timeout_s=spec.trial_deadline_s,
             leaves_files=spec.leaves_files,
         )
         launcher = RayLauncher(ray, terms, root=runs, num_posts=max(1, len(spec.devices)), resource=resource)

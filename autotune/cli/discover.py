@@ -26,6 +26,7 @@ def discover(
     memory_matrix: Annotated[
         bool, typer.Option("--memory-matrix", help="Print the memory before and after each phase of two steps.")
     ] = False,
+    look_ahead: options.StudyLookAheadOption = StudySpec.look_ahead,
     shapes: options.ShapeOption = None,
     inputs: options.InputsOption = None,
     scratch: options.ScratchOption = False,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -175,6 +176,7 @@ def gate(
 
     read = read_bundle(Path(bundle))
     spec = spec_of(context.params, engine=read.stack.engine, bundle_batch_size=read.stack.batch_size)
+    spec = replace(spec, look_ahead=read.stack.look_ahead)  # like is compared with like
     name = name_of(spec)
     key = read.configuration.key
     if history:
@@ -184,7 +186,7 @@ def gate(
     _check(context.params, spec, reference, reports.values())
     other = other_version(str(against), spec) if reference == "other" else None
     before = _baseline(read, baseline, storage, may_be_new=update_baseline)
-    _check_baseline(before, other)
+    _check_baseline(before, other, look_ahead=spec.look_ahead)
     launcher, runs = prepare_one_run("gate", spec, read.surroundings)
     console = make_console()
     began_at, script_sha256 = time.time(), spec.script_sha256()
@@ -274,9 +276,15 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
     return found
 
 
-def _check_baseline(before: GateBaseline | None, other: StudySpec | None) -> None:
+def _check_baseline(before: GateBaseline | None, other: StudySpec | None, *, look_ahead: int) -> None:
     if other is not None:
         return
+    if before is not None and bool(before.look_ahead) != bool(look_ahead):
+        theirs, ours = ("with" if read else "without" for read in (before.look_ahead, look_ahead))
+        raise UsageError(
+            f"the earlier figures were measured {theirs} --look-ahead, those of the bundle {ours}",
+            hint="take the baseline anew with this bundle, or leave --baseline out",
+        )
     if before is None:
         raise UsageError(
             "the bundle has no figures of its setting: an earlier version of autotune wrote it",

@@ -36,7 +36,10 @@ def launch(
         ),
     ] = False,
 ) -> None:
-    """Run a script to its end with a bundle's setting applied; output and exit status are the script's own."""
+    """Run a script to its end with a bundle's setting applied; output and exit status are the script's own.
+
+    A script that runs out of memory is told with the batch, and ends with exit code 4.
+    """
     import tempfile
 
     from ..export.bundle import read_bundle
@@ -99,5 +102,6 @@ def launch(
 
 
 app = make_app(
-    launch, epilog="Exit codes: the script's own; 2 wrong usage, 3 the bundle cannot be applied to this script."
+    launch,
+    epilog="Exit codes: the script's own; 2 wrong usage, 3 the bundle does not fit this script, 4 out of memory.",
 )

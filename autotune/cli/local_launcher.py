@@ -41,7 +41,7 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] | No
         root=runs,
         working_directory=Path(spec.working_directory),
         start_timeout_s=spec.start_timeout_s,
-        trial_timeout_s=spec.trial_timeout_s,
+        trial_timeout_s=spec.trial_deadline_s,
         variables={**os.environ, **(variables or {})},
         backups=None if spec.leaves_files else backups,
         worker=worker_of(spec.engine),

@@ -210,6 +210,17 @@ EngineOption = Annotated[
         "model always runs under 'onnxruntime'.",
     ),
 ]
+StudyLookAheadOption = Annotated[
+    int,
+    typer.Option(
+        "--look-ahead",
+        metavar="N",
+        min=0,
+        help="Read up to N batches of the training loader first. Measure with the largest of them, and with a few that "
+        "stand for the epoch. After a minute, no other batch is begun.",
+    ),
+]
+
 LookAheadOption = Annotated[
     int,
     typer.Option(

@@ -140,6 +140,7 @@ def run(
     ] = StudySpec.finalist_repetitions,
     start_timeout_s: options.StartTimeoutOption = None,
     trial_timeout_s: options.TrialTimeoutOption = None,
+    look_ahead: options.StudyLookAheadOption = StudySpec.look_ahead,
     shapes: options.ShapeOption = None,
     inputs: options.InputsOption = None,
     max_error: options.MaxErrorOption = None,

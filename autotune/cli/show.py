@@ -11,7 +11,7 @@ import typer
 from ..errors import UsageError
 from ..records.codec import to_json
 from ..records.environment import conditions_words
-from ..records.measurement import Measurement, median_interval
+from ..records.measurement import Measurement
 from ..records.outcome import Measured
 from ..records.printable import printable
 from ..records.study import StudyRecord, Trial
@@ -109,8 +109,8 @@ def _show_trial(record: StudyRecord, number: int, *, json: bool) -> None:
 
 def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
     rate_low, rate_high = measurement.samples_per_s_interval
-    low, high = median_interval(measurement.step_times_s)
-    times = f"{format_duration(low)} to {format_duration(high)}, {len(measurement.step_times_s)} steps"
+    low, high = measurement.step_time_interval_s
+    times = f"{format_duration(low)} to {format_duration(high)}, {measurement.num_steps} steps"
     sizes = dataclasses.asdict(measurement.peaks).items()
     peaks = ", ".join(f"{name.replace('_', ' ')} {format_bytes(size)}" for name, size in sizes if size is not None)
     warmup = f"{measurement.warmup_steps} steps, {format_duration(measurement.warmup_s)}"
@@ -127,6 +127,7 @@ def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
         ("Peaks", peaks),
         ("GPU", conditions_words(measurement.conditions)),
         ("Batch size", "" if measurement.batch_size is None else str(measurement.batch_size)),
+        ("Largest batch", "" if measurement.largest is None else measurement.largest.sizes),
         ("Calls per step", f"{measurement.calls_per_step:g}"),
         ("Processes", str(measurement.num_processes)),
         ("Warm-up", warmup),

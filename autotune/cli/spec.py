@@ -35,6 +35,7 @@ _FIXED = {
     "keep_global_batch": "--keep-global-batch",
     "plans_first": "--plans-from",
     "choices": "--allow",
+    "look_ahead": "--look-ahead",
     "max_error": "--max-error",
 }
 
@@ -72,6 +73,11 @@ def spec_of(
         raise UsageError(
             "--batch-size gives the script's own size for {batch_size}, but its arguments do not contain that",
             hint="put it there, as in `-- --batch {batch_size}`, or leave --batch-size out",
+        )
+    if spec.look_ahead and ENGINES[spec.engine].target == "model":
+        raise UsageError(
+            f"--look-ahead reads the batches of a training script, and {str(given['script'])!r} is a model",
+            hint="leave --look-ahead out",
         )
     spec = dataclasses.replace(spec, own_batch_size=spec.own_batch_size or bundle_batch_size)
     discovery_request(spec)  # knows what {batch_size} and {accumulation} in the arguments need
@@ -166,6 +172,7 @@ def default_study_name(spec: StudySpec) -> str:
         *([str(spec.max_error)] if spec.max_error != StudySpec.max_error else []),
         *spec.plans_first,
         *(["keep_global_batch"] if spec.keep_global_batch else []),
+        *([f"look_ahead={spec.look_ahead}"] if spec.look_ahead else []),
         *([dumps(spec.objective)] if spec.objective != Objective() else []),
         *([spec.module] if spec.module else []),
     ]

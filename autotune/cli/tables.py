@@ -77,6 +77,7 @@ def print_changes(console: Console, changes: Changes) -> None:
 
 def print_facts(console: Console, described: DescribedScript) -> None:
     """Print what discovery found: what it runs on, the memory's parts and the plan table."""
+    from ..report.batches import epoch_sentences
     from ..report.sentences import calibration_sentence, dimensions_sentence, peak_sentence, undescribed_sentence
     from ..report.tables import (
         FORMULA_COLUMN,
@@ -123,6 +124,8 @@ def print_facts(console: Console, described: DescribedScript) -> None:
     accumulation = described.accumulation_control
     if accumulation is not None and (accumulation.steps or 0) > 1:
         console.print(Text(f"Each optimizer step accumulates {accumulation.steps} micro-batches.", style="dim"))
+    for said in epoch_sentences(described.ahead):
+        console.print(Text(said, style="dim"))
     for note in described.notes:
         console.print(Text(f"note: {note}", style="yellow"))
 

@@ -148,6 +148,11 @@ def _numbers(stack: Stack) -> Iterator[str]:
     else:
         peak = "the high-water mark of the resident set, summed over the training processes"
     yield _wrapped(f"Peak memory is {peak}.")
+    if stack.measured_batch is not None:
+        yield _wrapped(
+            f"An epoch was read before: the largest batch measured has {stack.measured_batch.sizes}. The peak is that "
+            "with this batch, the speed that of batches that stand for the epoch."
+        )
     yield _wrapped(
         f"Measured on {environment.num_devices} x {environment.device_name} "
         f"({format_bytes(environment.device_memory_bytes)}), {environment.num_threads} threads, Python "

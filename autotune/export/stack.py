@@ -14,6 +14,7 @@ from ..records.engines import ENGINES
 from ..records.environment import Environment
 from ..records.facts import Facts
 from ..records.global_batch import accumulation_seen, accumulation_to_keep, global_batch
+from ..records.look_ahead import SeenBatch
 from ..records.outcome import Measured
 from ..records.printable import printable, printable_strings, shell_word
 from ..records.schedules import schedule_caution
@@ -107,6 +108,8 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         cautions=tuple(filter(None, [schedule_caution(record, configuration)])),
         models=facts.models,
         occurrences=_occurrences(record, configuration),
+        look_ahead=record.spec.look_ahead,
+        measured_batch=_measured_batch(record, configuration),
         max_error=record.spec.max_error if converted_by(configuration.engine, configuration.choices) else 0.0,
     )
     built = printable_strings(stack)
@@ -116,6 +119,12 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
 def render_stack(stack: Stack) -> str:
     """The file's contents."""
     return dumps(stack, indent=2) + "\n"
+
+
+def _measured_batch(record: StudyRecord, configuration: Configuration) -> SeenBatch | None:
+    outcomes = [one.outcome for one in measured_at(record, configuration)]
+    largest = [one.measurement.largest for one in outcomes if isinstance(one, Measured)]
+    return max(filter(None, largest), key=lambda batch: batch.elements, default=None)
 
 
 def measured_at(record: StudyRecord, configuration: Configuration) -> list[Trial | Repeat]:

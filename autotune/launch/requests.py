@@ -13,7 +13,7 @@ from ..records.choices import HeapChoice, made_choices
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, Engine, plain_engine_of
 from ..records.facts import AccumulationControl, BatchControl, Facts, Preload
-from ..records.measuring import GpuMeasuring, Measuring
+from ..records.measuring import FEWEST_ROUNDS, LONGEST_CYCLE, GpuMeasuring, Measuring
 from ..records.run import Request, Searched, Verifying
 from ..records.stack import Stack
 from ..records.study import StudySpec
@@ -89,6 +89,7 @@ def _request(spec: StudySpec, *configurations: Configuration) -> Request:
         arguments=fill_arguments(spec.arguments, configurations[0]),
         configurations=configurations,
         measuring=spec.measuring,
+        look_ahead=spec.look_ahead,
     )
 
 
@@ -270,6 +271,7 @@ def launch_request(
         batch_control=stack.batch_control,
         accumulation_control=stack.accumulation_control,
         expected=replace(stack.fingerprint, files=()),
+        measured_batch=stack.measured_batch,
         allow_stale=allow_stale,
         is_stale=is_stale,
     )
@@ -297,7 +299,7 @@ def trial_request(
     assert len({configuration.choices for configuration in configurations}) == 1, "a run makes its choices once"
     return replace(
         _request(spec, *configurations),
-        measuring=_within_steps(measuring or spec.measuring, facts, configurations[0].batch_size),
+        measuring=_within_steps(spec, measuring or spec.measuring, facts, configurations[0].batch_size),
         batch_control=facts.batch_control,
         accumulation_control=facts.accumulation_control,
         memory_limit_bytes=limit_bytes,
@@ -316,12 +318,13 @@ def can_fork(spec: StudySpec, facts: Facts, configuration: Configuration) -> boo
     return ENGINES[spec.engine].forks and not (facts.fork_refusal or are_read)
 
 
-def _within_steps(measuring: Measuring, facts: Facts, batch_size: int | None) -> Measuring:
+def _within_steps(spec: StudySpec, measuring: Measuring, facts: Facts, batch_size: int | None) -> Measuring:
     """Shorten the warm-up so that it leaves steps to measure, however much times scatter, where the script has few."""
     if facts.steps.in_all is None or not facts.batch_size or not batch_size:
         return measuring
     steps = facts.steps.in_all * facts.batch_size // batch_size
-    most = max(measuring.min_warmup_steps, steps - measuring.min_steps)
+    most = steps // LONGEST_CYCLE - FEWEST_ROUNDS if spec.look_ahead else steps - measuring.min_steps
+    most = max(measuring.min_warmup_steps, most)
     return replace(measuring, max_warmup_steps=min(measuring.max_warmup_steps, most))
 
 

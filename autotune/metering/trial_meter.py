@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from ..records.measurement import CONTENDED_SHARE, Measurement, median_interval, nearly_whole
-from ..records.measuring import GpuMeasuring, Measuring
+from ..records.measuring import FEWEST_ROUNDS, GpuMeasuring, Measuring
 from .host import ResidentMemory
 from .waiting import WaitingTime
 
@@ -30,8 +31,6 @@ class WallClock:
 
 # Processes that train together must stop at the same step, so their trials take a fixed number of steps.
 _FIXED_WARMUP_STEPS, _FIXED_STEPS = 4, 16
-# Fewer measured steps than this give no figure: neither of a script that ends, nor to give a trial up as too slow.
-_FEWEST_STEPS = 3
 _NO_GPU = GpuMeasuring(warmup_s=0.0, measure_s=0.0, steps=0)
 
 
@@ -61,9 +60,35 @@ class Window:
         self.batch_size = other.batch_size or self.batch_size
 
 
+@dataclass
+class _Round:
+    """The optimizer steps that are measured as one: a single one, or a cycle of batches, each step with its weight."""
+
+    window: Window = field(default_factory=Window)
+    samples: float = 0.0
+    weights: list[float] = field(default_factory=list)
+    seconds: float = 0.0  # while the times of steps are taken one by one
+    compiled: bool = False
+    first: int = 0  # step of the clock
+
+    @property
+    def end(self) -> int:
+        """Return the step of the clock behind its last one."""
+        return self.first + len(self.weights)
+
+    def add(self, window: Window, weight: float, *, compiled: bool) -> None:
+        """Add a step."""
+        self.window.add(window)
+        self.samples += weight * window.samples
+        self.weights.append(weight)
+        self.compiled |= compiled
+
+
 @dataclass(eq=False)
 class TrialMeter:
     """Measures a trial step by step; ``step`` says when the trial is done.
+
+    Where batches come in cycles, a cycle of steps is a round, and rounds are measured as single steps are otherwise.
 
     It waits for a device at each step until step times have settled, and then once more at the end. Steps that have
     settled while the device is not warm are measured as well: they count where no others come. ``measuring_since_s`` is
@@ -82,6 +107,7 @@ class TrialMeter:
         self._least = _NO_GPU if self.synchronize is None else self.measuring.on_gpu
         self._began_s = time.perf_counter()
         self._last_s: float | None = None
+        self._round, self._rounds_in_all, self._marks = _Round(), 0, 0
         # Since the end of the first step, or of the last one that compiled.
         self._at_work_since_s = 0.0
         self._is_warm = False
@@ -93,14 +119,14 @@ class TrialMeter:
         # Since step times had settled.
         self._settled_waiting: WaitingTime | None = None
         self._window_began_s = 0.0
-        self._windows: list[Window] = []
-        # The windows before this one are of steps that had settled while the device was not warm.
+        self._rounds: list[_Round] = []
+        # The rounds before this one are of steps that had settled while the device was not warm.
         self._counts_from = 0
         self._settled_after_s = 0.0
         # How many steps have compiled since they had settled.
         self._late_compilations = 0
-        self._next_check = self.measuring.min_steps
-        self._next_look = _FEWEST_STEPS
+        self._next_check = 0
+        self._next_look = FEWEST_ROUNDS
         self._settled = True
         self.measuring_since_s = 0.0
         self.notes: list[str] = []
@@ -114,12 +140,12 @@ class TrialMeter:
     @property
     def measured_steps(self) -> int:
         """Return the number of steps measured so far, without warm-up."""
-        return len(self._windows) - self._counts_from
+        return sum(len(one.weights) for one in self._counted())
 
     @property
     def has_figure(self) -> bool:
         """Return whether enough steps were measured for a figure."""
-        return self.measured_steps >= _FEWEST_STEPS
+        return len(self._counted()) >= FEWEST_ROUNDS
 
     def script_ended(self) -> None:
         """Count the steps before the device was warm as well, where those after it are too few: no others come."""
@@ -128,34 +154,55 @@ class TrialMeter:
             self._waiting = self._settled_waiting
             self.memory.measuring_began_earlier()
 
-    def step(self, window: Window, *, compiled: bool) -> bool:
-        """Measure a step that took ``window``, and compiled a graph or not; True when the trial is done."""
+    def step(
+        self, window: Window, *, compiled: bool, weight: float = 1.0, begins: bool = True, completes: bool = True
+    ) -> bool:
+        """Measure a step that took ``window``, and compiled a graph or not; True when the trial is done.
+
+        A step that ``begins`` a round drops an incomplete one; the one that ``completes`` it may be the same. In a
+        round, ``weight`` is how many steps this one stands for.
+        """
         self.steps += 1
+        if begins:
+            self._round = _Round(first=self._marks, compiled=self._round.compiled)
+        self._round.add(window, weight, compiled=compiled)
         if self._clock is None:
-            self._settle(compiled=compiled)
+            self._settle(compiled=compiled, completes=completes)
             return False
         self._clock.mark()
-        self._windows.append(window)
+        self._marks += 1
+        if not completes:
+            return False
+        done, self._round = self._round, _Round(first=self._marks)
+        self._rounds.append(done)
         if not self._is_warm:
-            self._warm_up(compiled=compiled)
+            self._warm_up(compiled=done.compiled)
             return False
         if not self._enough():
             return False
         self.measuring_since_s = 0.0
         return True
 
-    def _settle(self, *, compiled: bool) -> None:
+    def _settle(self, *, compiled: bool, completes: bool) -> None:
         if self.synchronize is not None:
             self.synchronize()
         now = time.perf_counter()
-        if compiled or self.steps == 1:
+        took_s = now - (self._began_s if self._last_s is None else self._last_s)
+        is_first, self._last_s = self._last_s is None, now
+        one = self._round
+        one.seconds += one.weights[-1] * took_s
+        if compiled or is_first:
             self._at_work_since_s = now
         if compiled:
+            self._compile_s += took_s
+        if not completes:
+            return
+        self._round = _Round()
+        self._rounds_in_all += 1
+        if one.compiled:
             self._warmup_times_s.clear()
-            self._compile_s += now - (self._began_s if self._last_s is None else self._last_s)
-        elif self._last_s is not None:
-            self._warmup_times_s.append(now - self._last_s)
-        self._last_s = now
+        elif self._rounds_in_all > 1:
+            self._warmup_times_s.append(one.seconds)
         if not self._has_settled():
             return
         self._settled_after_s = now - self._began_s
@@ -181,7 +228,7 @@ class TrialMeter:
 
     def _begin_window(self, now: float) -> None:
         self._warmup_s = now - self._began_s
-        self._counts_from = len(self._windows)
+        self._counts_from = len(self._rounds)
         self.memory.measuring_begins()
         self._waiting = self.make_waiting()
         self._settled_waiting = self._settled_waiting or self._waiting
@@ -190,27 +237,29 @@ class TrialMeter:
 
     def _has_settled(self) -> bool:
         if self.fixed_length:
-            return self.steps >= _FIXED_WARMUP_STEPS
-        if self.steps >= self.measuring.max_warmup_steps:
+            return self._rounds_in_all >= _FIXED_WARMUP_STEPS
+        if self._rounds_in_all >= self.measuring.max_warmup_steps:
             self.notes.append(f"step times had not settled after {self.steps} warm-up steps")
             self._settled = False
             return True
         recent = self._warmup_times_s[-2:]
-        if self.steps < self.measuring.min_warmup_steps or len(recent) < 2:
+        if self._rounds_in_all < self.measuring.min_warmup_steps or len(recent) < 2:
             return False
         return max(recent) <= 1.2 * min(recent)
 
     def _enough(self) -> bool:
-        rules, done = self.measuring, self.measured_steps
+        rules, done = self.measuring, len(self._counted())
         if self.fixed_length:
             return done >= max(_FIXED_STEPS, self._least.steps)
         elapsed_s = time.perf_counter() - self._window_began_s
         if done >= self._next_look and elapsed_s >= rules.min_measure_s / 2:
             self._next_look = done + max(1, done // 4)
             if self._is_too_slow():
-                self.notes.append(f"measured for {done} steps only: too slow to be the answer")
+                self.notes.append(f"measured for {self.measured_steps} steps only: too slow to be the answer")
                 return True
-        if done < rules.min_steps or (elapsed_s < rules.min_measure_s and done < rules.max_steps):
+        # A cycle is the mean of several steps, so fewer cycles are enough.
+        least = rules.min_steps if len(self._rounds[-1].weights) == 1 else FEWEST_ROUNDS
+        if done < least or (elapsed_s < rules.min_measure_s and done < rules.max_steps):
             return False
         if elapsed_s < self._least.measure_s:
             return False
@@ -225,7 +274,7 @@ class TrialMeter:
         # On a GPU there may be thousands of steps, and it waits while they are sorted: look ever more rarely.
         self._next_check = done + (1 if self.synchronize is None else max(1, done // 4))
         times = self._step_times_s()
-        if len(times) < rules.min_steps:
+        if len(times) < least:
             return False
         low, high = median_interval(times)
         is_long = len(times) >= rules.fine_steps
@@ -239,19 +288,20 @@ class TrialMeter:
         if max(self._waiting_shares(), default=0.0) > CONTENDED_SHARE:
             return False
         times = self._step_times_s()
-        if len(times) < _FEWEST_STEPS:  # a device may be at work on the others
+        if len(times) < FEWEST_ROUNDS:  # a device may be at work on the others
             return False
         low_s, _ = median_interval(times)
-        samples = sum(window.samples for window in self._counted()) / self.measured_steps
+        samples = sum(one.samples for one in self._counted()) / len(self._counted())
         return 0 < samples < self.measuring.rate_to_beat * low_s
 
     def measurement(self, *, notes: list[str], **fields: Any) -> Measurement:
         """Return the measurement with other ``fields`` of it; valid once at least one step was measured."""
         if self.synchronize is not None:
             self.synchronize()
-        windows, times = self._counted(), tuple(self._step_times_s())
+        rounds, times, steps = self._counted(), tuple(self._step_times_s()), self.measured_steps
+        windows = [one.window for one in rounds]
         sizes = [window.batch_size for window in windows if window.batch_size]
-        samples = tuple(window.samples for window in windows)
+        samples = tuple(_counted(one.samples) for one in rounds)
         if not self._is_warm:
             seconds = time.perf_counter() - self._at_work_since_s
             cold = f"the script ended when the GPU had been at work for {seconds:.1f} s"
@@ -265,11 +315,12 @@ class TrialMeter:
             step_times_s=times,
             samples_per_step=samples,
             peaks=self.memory.peaks(),
-            warmup_steps=self.steps - self.measured_steps,
+            cycle=len(rounds[-1].weights),
+            warmup_steps=self.steps - steps,
             warmup_s=self._warmup_s,
             batch_size=max(set(sizes), key=sizes.count) if sizes else None,
-            calls_per_step=sum(window.calls for window in windows) / self.measured_steps,
-            backwards_per_step=sum(window.backwards for window in windows) / self.measured_steps,
+            calls_per_step=sum(window.calls for window in windows) / steps,
+            backwards_per_step=sum(window.backwards for window in windows) / steps,
             samples_are_guessed=any(window.guessed for window in windows),
             allocator_retries=self.memory.allocator_retries(),
             contended=max(waiting, default=0.0) > CONTENDED_SHARE,
@@ -279,15 +330,26 @@ class TrialMeter:
             **fields,
         )
 
-    def _counted(self) -> list[Window]:
-        return self._windows[self._counts_from :]
+    def _counted(self) -> list[_Round]:
+        return self._rounds[self._counts_from :]
 
     def _step_times_s(self) -> list[float]:
         assert self._clock is not None
-        return self._clock.step_times_s()[self._counts_from :]
+        times = self._clock.step_times_s()
+        return [
+            sum(map(operator.mul, one.weights, times[one.first : one.end]))
+            for one in self._counted()
+            if one.end <= len(times)
+        ]
 
     def _waiting_shares(self) -> tuple[float, ...]:
         return () if self._waiting is None else self._waiting.shares()
+
+
+def _counted(samples: float) -> float:
+    """Return a number of samples as a whole one, unless weights have made it none."""
+    whole = round(samples)
+    return whole if abs(samples - whole) < 1e-6 * max(1, whole) else samples
 
 
 def _unevenness(times: tuple[float, ...]) -> list[str]:

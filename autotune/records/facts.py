@@ -16,6 +16,7 @@ from .environment import Environment
 from .fingerprint import ModelPrint, SourceFile
 from .graph import ActivationGraph, Calibration, StepTrace
 from .inference import InferenceFacts
+from .look_ahead import LookAhead
 from .matrix import PhaseMemory
 from .measurement import MemorySplit
 from .outcome import Measured, Outcome
@@ -266,6 +267,7 @@ class Facts:
     inference: InferenceFacts | None = None  # of an ONNX model
     files: tuple[SourceFile, ...] = ()  # the script's own, itself first
     models: tuple[ModelPrint, ...] = ()  # what its roots are made of
+    ahead: LookAhead | None = None  # None where no batch was read ahead
 
     @property
     def knows_plans(self) -> bool:

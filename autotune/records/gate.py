@@ -49,6 +49,7 @@ class GateBaseline:
     setting: Reading
     script: Reading | None = None  # as it stands, in the same repetitions; None where it was not measured
     arguments: tuple[str, ...] = ()  # the script's
+    look_ahead: int = 0  # as of `StudySpec`
 
 
 @dataclass(frozen=True)

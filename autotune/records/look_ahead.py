@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 Shape = tuple[int, ...]
+READING_S = 60.0
+"""The time for reading batches ahead; no batch is begun after it."""
+_MOST_NAMED = 2
 
 
 @dataclass(frozen=True)
@@ -14,6 +19,20 @@ class SeenBatch:
     number: int
     elements: int  # of all of its tensors
     shapes: dict[str, Shape]
+
+    @property
+    def sizes(self) -> str:
+        """Return the sizes of its largest tensors in words."""
+        return self._named(sorted(self.shapes, key=lambda name: -math.prod(self.shapes[name])))
+
+    def sizes_unlike(self, other: SeenBatch) -> str:
+        """Return the sizes in which it differs from another batch, in words; all if in none."""
+        return (
+            self._named([name for name, shape in self.shapes.items() if other.shapes.get(name) != shape]) or self.sizes
+        )
+
+    def _named(self, names: Sequence[str]) -> str:
+        return " and ".join(f"{name} {'x'.join(map(str, self.shapes[name]))}" for name in names[:_MOST_NAMED])
 
 
 @dataclass(frozen=True)

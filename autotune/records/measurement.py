@@ -7,6 +7,7 @@ import statistics
 from dataclasses import dataclass, field
 
 from .environment import DeviceConditions
+from .look_ahead import SeenBatch
 from .matrix import PhaseMemory
 
 # From this share of the time on what others took contends a measurement. On a quiet machine threads wait for a
@@ -67,10 +68,13 @@ class Measurement:
     ``contended``: other processes moved memory on the device meanwhile, or used it, or threads had to wait for a
     processor. ``waited_share`` is the share of the time that all of these waits add up to, 1.0 at most; no more of the
     time is lost, even if each makes all the others wait.
+
+    Where the batches that stand for an epoch come in a ``cycle`` of so many steps, each of ``step_times_s`` and of
+    ``samples_per_step`` is the sum over a cycle, each step with its weight.
     """
 
-    step_times_s: tuple[float, ...]  # of the measured optimizer steps
-    samples_per_step: tuple[int, ...]  # summed over processes
+    step_times_s: tuple[float, ...]  # of the measured optimizer steps, or of cycles
+    samples_per_step: tuple[float, ...]  # summed over processes
     peaks: Peaks
     warmup_steps: int
     warmup_s: float
@@ -88,6 +92,8 @@ class Measurement:
     saved_bytes: int | None = None
     memory_matrix: tuple[PhaseMemory, ...] = ()  # of rank 0, after the measured steps, if asked for
     notes: tuple[str, ...] = ()
+    cycle: int = 1
+    largest: SeenBatch | None = None  # of the batches that were read ahead, the one with this peak; None where none was
     compile_s: float = 0.0  # of `warmup_s`, in steps in which a graph was traced or compiled
     conditions: DeviceConditions | None = None  # of the GPU; None on a CPU and where nobody looked
     occurrences: dict[str, int] = field(default_factory=dict)  # as of `Fingerprint`
@@ -98,7 +104,23 @@ class Measurement:
     @property
     def step_time_s(self) -> float:
         """Return the median step time."""
-        return statistics.median(self.step_times_s)
+        return statistics.median(self.step_times_s) / self.cycle
+
+    @property
+    def step_time_interval_s(self) -> tuple[float, float]:
+        """Return a 95 % interval of ``step_time_s``."""
+        low, high = median_interval(self.step_times_s)
+        return low / self.cycle, high / self.cycle
+
+    @property
+    def num_steps(self) -> int:
+        """Return the number of measured optimizer steps."""
+        return len(self.step_times_s) * self.cycle
+
+    @property
+    def mean_samples(self) -> float:
+        """Return the mean of the samples of a step."""
+        return statistics.fmean(self.samples_per_step) / self.cycle
 
     @property
     def micro_batches(self) -> float:
@@ -108,19 +130,19 @@ class Measurement:
         """
         if not self.batch_size or self.samples_are_guessed:
             return nearly_whole(self.backwards_per_step or self.calls_per_step)
-        return nearly_whole(statistics.median(self.samples_per_step) / (self.batch_size * self.num_processes))
+        samples = statistics.median(self.samples_per_step) / self.cycle
+        return nearly_whole(samples / (self.batch_size * self.num_processes))
 
     @property
     def samples_per_s(self) -> float:
         """Return mean samples per step over the median step time; 0.0 when the samples could not be counted."""
-        return statistics.fmean(self.samples_per_step) / self.step_time_s
+        return self.mean_samples / self.step_time_s
 
     @property
     def samples_per_s_interval(self) -> tuple[float, float]:
         """Return a 95 % interval of ``samples_per_s``, from the interval of the median step time."""
-        low, high = median_interval(self.step_times_s)
-        samples = statistics.fmean(self.samples_per_step)
-        return samples / high, samples / low
+        low_s, high_s = self.step_time_interval_s
+        return self.mean_samples / high_s, self.mean_samples / low_s
 
 
 def nearly_whole(value: float) -> float:

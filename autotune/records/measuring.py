@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+LARGEST_HANDED, LONGEST_CYCLE = 2, 4
+"""Where an epoch was read: how often its largest batch comes first, and the most batches of a cycle after that."""
+FEWEST_ROUNDS = 3
+"""Fewer measured steps, or cycles of them, give no figure."""
+
 # For how many measurements at full length a study's time has to be enough. A judgement.
 _TRIALS_IN_A_STUDY = 30
 
@@ -48,6 +53,11 @@ class Measuring:
     def least_steps(self) -> int:
         """Return the least optimizer steps that a trial usually takes: two of them show that the warm-up is over."""
         return self.min_warmup_steps + 2 + self.min_steps
+
+    @property
+    def least_steps_in_cycles(self) -> int:
+        """Return the same where steps come in cycles: the first step comes before the epoch is read."""
+        return 1 + LARGEST_HANDED + LONGEST_CYCLE * (self.min_warmup_steps + FEWEST_ROUNDS)
 
     def paced(self, time_budget_s: float) -> Measuring:
         """Return the rules of a study with so much time: no trial is measured for longer than a thirtieth of it.

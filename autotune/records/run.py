@@ -12,6 +12,7 @@ from .configuration import Configuration
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, Facts, Located, Preload
 from .fingerprint import Fingerprint
+from .look_ahead import SeenBatch
 from .measuring import Measuring
 from .memory_changes import WorkerChange
 from .outcome import Outcome
@@ -89,6 +90,9 @@ class Request:
     expected: Fingerprint | None = None  # of a launched bundle; None where nothing is to be compared
     allow_stale: bool = False
     is_stale: bool = False
+    measured_batch: SeenBatch | None = (
+        None  # the largest that a launched bundle was measured with, if it was read ahead
+    )
     card: Card | None = None  # that a run in mode `trace` takes for its GPU
     checkpointed_blocks: int = 0  # of those that repeat in the model such a run checkpoints the first; or ALL_BLOCKS
     change: WorkerChange = ""  # that such a run makes in the script
@@ -96,6 +100,11 @@ class Request:
     tells_places: bool = False  # such a run names the module and the line of each allocation
     written: str = ""  # an exported file to apply as its user would; empty for none
     protocol: int = PROTOCOL_VERSION
+
+    @property
+    def least_steps(self) -> int:
+        """Return the least optimizer steps that a trial usually takes."""
+        return self.measuring.least_steps_in_cycles if self.look_ahead else self.measuring.least_steps
 
     @property
     def accumulation(self) -> int | None:

@@ -11,6 +11,7 @@ from .facts import AccumulationControl, BatchControl, OptimizerFacts, PrecisionF
 from .figures import Figures
 from .fingerprint import Fingerprint, ModelPrint, SourceFile
 from .gate import Reading
+from .look_ahead import SeenBatch
 from .proof import Proof
 
 STACK_VERSION = 2
@@ -89,6 +90,8 @@ class Stack:
     cautions: tuple[str, ...] = ()  # what the script would do wrong with the setting's batch size
     models: tuple[ModelPrint, ...] = ()
     occurrences: dict[str, int] = field(default_factory=dict)
+    look_ahead: int = 0  # as of `StudySpec`: how the figures were measured
+    measured_batch: SeenBatch | None = None  # the largest of those that were read ahead
 
     @property
     def fingerprint(self) -> Fingerprint:

@@ -12,6 +12,7 @@ from .environment import Environment
 from .facts import Facts
 from .figures import Figures
 from .fingerprint import script_sha256, script_title
+from .look_ahead import READING_S
 from .measurement import Measurement
 from .measuring import Measuring
 from .outcome import Outcome
@@ -152,12 +153,23 @@ class StudySpec:
     keep_global_batch: bool = False  # only batch sizes that divide the script's global batch; the accumulation follows
     measuring: Measuring = field(default_factory=Measuring)
     leaves_files: bool = False  # files that runs change are not put back
+    look_ahead: int = 0  # so many batches are read ahead, to measure with what an epoch holds
     max_error: float = 0.05  # of outputs of a converted model, in units of an output's largest value
 
     @property
     def title(self) -> str:
         """Return what people call the script: a module's name, or a path."""
         return script_title(self.script, self.module, self.arguments)
+
+    @property
+    def trial_deadline_s(self) -> float:
+        """Return the seconds of each trial from its first step on; reading an epoch ahead comes on top."""
+        return self.trial_timeout_s + (READING_S if self.look_ahead else 0.0)
+
+    @property
+    def least_steps(self) -> int:
+        """Return the least optimizer steps that a trial usually takes."""
+        return self.measuring.least_steps_in_cycles if self.look_ahead else self.measuring.least_steps
 
     def script_sha256(self) -> str:
         """Return the hash of the script as it is now."""

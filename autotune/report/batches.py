@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 
 from ..records.cards import CardFit
 from ..records.look_ahead import LookAhead, SeenBatch
 from ..records.units import format_bytes
-from ..records.words import joined
 from .tables import Table
-
-_MOST_TENSORS = 2
 
 
 def batch_sentences(
@@ -23,17 +19,38 @@ def batch_sentences(
     if not ahead.was_read:
         yield "Its batches differ in size: with --look-ahead 1000, the answer is for the largest."
         return
-    number = len(ahead.elements)
-    of = f"the {number} batches of an epoch" if ahead.is_whole else f"the first {number} batches"
+    of = _read(ahead)
     if not ahead.differ:
         yield f"All of {of} are of one size."
     elif most is not None:
         least = ahead.smallest
-        told = f"Of {of}, batch {most.number} needs the most: {_sizes(most, least) or batch_sizes(most)}."
-        yield told if most.elements <= least.elements else f"{told} The smallest has {_sizes(least, most)}."
+        told = f"Of {of}, batch {most.number} needs the most: {most.sizes_unlike(least)}."
+        yield told if most.elements <= least.elements else f"{told} The smallest has {least.sizes_unlike(most)}."
     for fit in fits:
         if fit.batches_over:
             yield f"On {fit.card.name} there is no room for the tensors of about {fit.batches_over} of {of}."
+    yield from _unread(ahead)
+
+
+def epoch_sentences(ahead: LookAhead | None) -> tuple[str, ...]:
+    """Say with which batches of an epoch a study has measured; empty where none was read ahead."""
+    if ahead is None or not ahead.differ:
+        return tuple(batch_sentences(ahead))
+    largest, smallest = ahead.largest, ahead.smallest
+    sizes = f"{largest.sizes_unlike(smallest)}. The smallest has {smallest.sizes_unlike(largest)}"
+    return (
+        f"Of {_read(ahead)}, batch {largest.number} is the largest: {sizes}.",
+        "Peaks are those with the largest batch, speeds those with batches that stand for the epoch.",
+        *_unread(ahead),
+    )
+
+
+def _read(ahead: LookAhead) -> str:
+    number = len(ahead.elements)
+    return f"the {number} batches of an epoch" if ahead.is_whole else f"the first {number} batches"
+
+
+def _unread(ahead: LookAhead) -> Iterator[str]:
     if not ahead.is_whole:
         yield f"Later batches were not read: {ahead.ended_by}."
 
@@ -49,20 +66,6 @@ def batch_table(fit: CardFit) -> Table:
     rows = []
     for one in fit.batches:
         peaks = (format_bytes(one.tensor_bytes), format_bytes(one.process_bytes))
-        rows.append((str(one.batch.number), batch_sizes(one.batch), *peaks))
+        rows.append((str(one.batch.number), one.batch.sizes, *peaks))
     columns = ("Batch", "Sizes", "Tensors at the peak", f"Process needs on {fit.card.name}")
     return Table(columns, tuple(rows), frozenset({0, 2, 3}))
-
-
-def batch_sizes(batch: SeenBatch) -> str:
-    """Name the sizes of the largest tensors of a batch."""
-    return _named(batch, sorted(batch.shapes, key=lambda name: -math.prod(batch.shapes[name])))
-
-
-def _sizes(batch: SeenBatch, other: SeenBatch) -> str:
-    """Name the sizes in which a batch differs from another one."""
-    return _named(batch, [name for name, shape in batch.shapes.items() if other.shapes.get(name) != shape])
-
-
-def _named(batch: SeenBatch, names: Sequence[str]) -> str:
-    return joined([f"{name} {'x'.join(map(str, batch.shapes[name]))}" for name in names[:_MOST_TENSORS]])

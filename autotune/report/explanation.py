@@ -13,7 +13,7 @@ from ..records.memory_changes import CHANGES, ChangeEffect
 from ..records.outcome import Phase
 from ..records.units import format_bytes, format_share
 from ..records.words import alike, sentence
-from .batches import batch_sentences, batch_sizes
+from .batches import batch_sentences
 from .cards import asked_sentences
 from .tables import Table
 
@@ -41,7 +41,7 @@ class _Group:
 def explanation_sentences(explained: Explanation) -> tuple[str, ...]:
     """Say when the peak is, how much it holds, and what most of that is."""
     size = "" if explained.batch_size is None else f" at batch size {explained.batch_size}"
-    holder = f"The step{size}" if explained.batch is None else f"The step with {batch_sizes(explained.batch)}"
+    holder = f"The step{size}" if explained.batch is None else f"The step with {explained.batch.sizes}"
     if explained.moment.step == 0 and explained.moment.phase == "start":
         holder = "Before its first step, the script"
     told = [f"{holder} holds {format_bytes(explained.peak_bytes)} of tensors at its peak, {_when(explained.moment)}."]

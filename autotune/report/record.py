@@ -25,6 +25,7 @@ from ..records.facts import (
 from ..records.figures import Figures
 from ..records.graph import Calibration
 from ..records.inference import InferenceFacts
+from ..records.look_ahead import LookAhead
 from ..records.matrix import PhaseMemory
 from ..records.measurement import MemorySplit
 from ..records.outcome import Outcome
@@ -50,6 +51,7 @@ class DescribedScript:
     batch_control: BatchControl | None = None
     accumulation_control: AccumulationControl | None = None
     epoch: EpochFacts | None = None
+    ahead: LookAhead | None = None  # None where no batch was read ahead
     roots: tuple[RootFacts, ...] = ()
     optimizers: tuple[OptimizerFacts, ...] = ()
     precision: PrecisionFacts | None = None

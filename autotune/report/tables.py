@@ -75,6 +75,7 @@ def setting_rows(report: Report) -> Rows:
         ("Engine", settings.engine),
         ("Batch sizes", f"{sizes[0]} to {sizes[1]}" if sizes else f"around the {report.target}'s own"),
         ("Global batch", "stays what the script's is" if settings.keep_global_batch else ""),
+        ("Look ahead", f"{settings.look_ahead} batches" if settings.look_ahead else ""),
         ("Time budget", format_duration(settings.time_budget_s)),
         ("Trials at most", str(settings.max_trials)),
         ("Sampler", f"{settings.sampler}, seed {settings.seed}"),

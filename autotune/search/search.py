@@ -96,7 +96,7 @@ class Search:
         self._tried = [trial.configuration for trial in history if not trial.recovered]
         own = [trial.outcome for trial in history if trial.configuration.key == facts.baseline.key]
         self._batches_per_step = _batches_per_step(own[0] if own else None)
-        self._context = SearchContext(space, facts, self._aim, least_steps=spec.measuring.least_steps)
+        self._context = SearchContext(space, facts, self._aim, least_steps=spec.least_steps)
         # What a trial brought is asked for several times before the next one: when it is told, why to stop, what next.
         self._model_of = functools.lru_cache(maxsize=2)(functools.partial(CostModel, self._context))
         self._repeats: Sequence[Repeat] = ()
@@ -412,4 +412,4 @@ def _batches_per_step(baseline: Outcome | None) -> float:
     size = baseline.measurement.batch_size if isinstance(baseline, Measured) else None
     if not isinstance(baseline, Measured) or not size:
         return 1.0
-    return max(1.0, statistics.median(baseline.measurement.samples_per_step) / size)
+    return max(1.0, statistics.median(baseline.measurement.samples_per_step) / baseline.measurement.cycle / size)

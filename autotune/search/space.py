@@ -51,7 +51,7 @@ def _batch_sizes(facts: Facts, spec: StudySpec, own: int, global_batch: int, *, 
     # A batch is never more than all of the data, and a trial needs its least steps.
     most = facts.steps.largest_batch(own)
     if facts.steps.in_all is not None:
-        least_steps = spec.measuring.least_steps if spec.batch_sizes is None else 1
+        least_steps = spec.least_steps if spec.batch_sizes is None else 1
         most = min(most, own * facts.steps.in_all / least_steps)
     return tuple(sorted(size for size in sizes if low <= size <= high and (size <= most or size == own)))
 

@@ -164,7 +164,7 @@ def check_batch_sizes(spec: StudySpec, facts: Facts) -> None:
     own = facts.batch_size
     if spec.batch_sizes is None or own is None or not facts.batch_control.can_set:
         return
-    low, largest, least = spec.batch_sizes[0], facts.steps.largest_batch(own), spec.measuring.least_steps
+    low, largest, least = spec.batch_sizes[0], facts.steps.largest_batch(own), spec.least_steps
     if low > max(own, largest):
         raise UsageError(
             f"--batch-sizes: at batch size {own} a pass over the script's training data has {facts.steps.in_pass:g} "

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
 from typing import Any
 
 import torch
@@ -17,11 +18,21 @@ from torch import nn
 from ..records.facts import BatchControl
 from ..records.outcome import Fallback, InvalidPlan, NoTrainingStep, OutOfMemory, Phase, ScriptError
 from ..records.run import STARTER_RANK, Result
+from ..records.shortage import OUT_OF_MEMORY_STATUS, shortage_text
 from .absent.recorder import CannotFollowError
 from .applied import AppliedConfiguration
 from .describing.root_inputs import RootCall
 from .device import uses_cuda
-from .failure import BY_ITSELF, EXIT_ADVICE, ON_THE_GPU, ends_with, exit_words, failure_of, let_children_end
+from .failure import (
+    BY_ITSELF,
+    EXIT_ADVICE,
+    ON_THE_GPU,
+    ends_with,
+    exit_words,
+    failure_of,
+    let_children_end,
+    ran_out_of_memory,
+)
 from .hooks.compilation import watch_compile
 from .hooks.hooked_script import HookedScript
 from .hooks.loaders import LoaderHooks
@@ -102,7 +113,9 @@ class Conductor:
         script.loaders.install()
         script.steps.install()
         self._mode.installed()
-        if self._is_child:
+        if self._is_child and self.process.request.mode == "launch":
+            self._tell_shortage()
+        elif self._is_child:
             self._when_child_ends(self._child_never_trained)
         else:
             self._mode.script_begins()
@@ -222,6 +235,14 @@ class Conductor:
             self._mode.script_over()
         process.write_end("the script ended")
 
+    def launch_status(self, error: BaseException) -> int:
+        """Return the exit status of a launched script that ``error`` has ended; tell the batch if memory ran out."""
+        if not ran_out_of_memory(error):
+            return 1
+        batch, epoch = self._script.loaders.batch_under_way() or (None, 0)
+        sys.stderr.write(shortage_text(batch, epoch, measured=self.process.request.measured_batch))
+        return OUT_OF_MEMORY_STATUS
+
     def script_raised(self, error: BaseException) -> None:
         """Write the exception that ended the script before the run was done."""
         self.write_failure(self._failure(error))
@@ -262,6 +283,16 @@ class Conductor:
         return failure_of(
             error, phase=phase, limit_bytes=limit_bytes, setting=setting, control=control, by_itself=by_itself
         )
+
+    def _tell_shortage(self) -> None:
+        """Have Python tell the batch, too, where an error ends a process that a launched script has started."""
+        show = sys.excepthook
+
+        def told(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+            show(kind, error, trace)
+            self.launch_status(error)
+
+        sys.excepthook = told
 
     def _when_child_ends(self, act: Callable[[], None]) -> None:
         """Have ``act`` called as a process ends that the script has started."""

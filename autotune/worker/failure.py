@@ -189,6 +189,11 @@ def _out_of_memory(error: BaseException) -> str | None:
     return found
 
 
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out, also where the script wrapped the exception that said so."""
+    return any(_out_of_memory(one) is not None for one in _chain(error))
+
+
 def _chain(error: BaseException) -> Iterator[BaseException]:
     seen: set[int] = set()
     one: BaseException | None = error

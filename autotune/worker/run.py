@@ -153,7 +153,7 @@ def main(run_directory: str, *, hidden: Hidden | None = None) -> int:
     for name in LIBRARIES:
         when_imported(functools.partial(_patch, name), name)
     host = _Host(directory, request, hidden)
-    if request.mode in ("verify", "trace"):
+    if request.mode in ("verify", "trace") or request.look_ahead:
         seed_generators()
         when_imported(seed_numpy, "numpy")
     if request.mode == "verify" and not request.verifying.as_exported:
@@ -213,7 +213,7 @@ def _launch(host: _Host) -> int:
         # That a process which it started was refused is told: the script can but say that it ended.
         if not was_refused():
             sys.excepthook(type(error), hide_worker(error), error.__traceback__)
-            return 1
+            return 1 if host.conductor is None else int(host.conductor.launch_status(error))
     # A script that trains in a thread goes on after its training was refused.
     return REFUSED_STATUS if was_refused() else 0
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.export.bundle import read_bundle
+from autotune.export.stack import render_stack
 from autotune.records.configuration import Configuration
+from autotune.records.look_ahead import SeenBatch
+from autotune.records.outcome import NoTrainingStep
+from autotune.records.run import Request
+from autotune.records.shortage import OUT_OF_MEMORY_STATUS
 from tests.documents import checked
 
 from .conftest import MakeBundle
 from .inside import run_inside
-from .processes import SCRIPTS
+from .processes import QUICK, SCRIPTS, WorkerRun, in_worker
 from .told import check_told
 
 SCRIPT = SCRIPTS / "padded.py"
@@ -105,7 +114,7 @@ def test_the_peak_is_explained_with_its_batch(tmp_path: Path) -> None:
 
 
 def test_a_version_with_longer_batches_needs_more_memory(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT.read_text().replace("= 3000", "= 4000"))
+    (tmp_path / "train.py").write_text(SCRIPT.read_text().replace("default=3000", "default=4000"))
     compared = ("gate", "train.py", "--against", SCRIPT, "--for", "a100-40g")
     assert run_inside(*compared, folder=tmp_path).status == 0
     found = run_inside(*compared, "--look-ahead", "1000", folder=tmp_path)
@@ -117,3 +126,131 @@ def test_a_measurement_reads_nothing_ahead(command: tuple[str, ...], tmp_path: P
     name, *options = command
     run = run_inside(name, SCRIPT, *options, "--look-ahead", "10", folder=tmp_path)
     check_told(run, status=2, cause="--look-ahead goes together with --for", next_step="name a GPU")
+
+
+def measured(folder: Path, *options: str, configurations: tuple[Configuration, ...] = (Configuration(),)) -> WorkerRun:
+    """A run of trials on the CPU that reads ahead."""
+    arguments = ("--device", "cpu", "--longest", "900", *options)
+    request = Request("measure", str(SCRIPT), arguments, configurations, QUICK, look_ahead=1000, may_fork=True)
+    return in_worker(request, folder=folder)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (),
+        ("--workers", "2"),
+        ("--drawn-ahead",),
+        ("--anew",),
+        ("--evaluate", "train", "--texts", "204"),
+        ("--evaluate", "other"),
+        ("--evaluate", "same-line"),
+        ("--endless",),
+    ],
+    ids=" ".join,
+)
+def test_a_trial_is_measured_in_cycles_of_batches(options: tuple[str, ...], tmp_path: Path) -> None:
+    found = measured(tmp_path, *options).measurement()
+    assert (found.cycle, found.batch_size, found.micro_batches) == (4, 4, 1.0)
+    assert found.num_steps == 4 * len(found.step_times_s) >= 12
+    assert set(found.samples_per_step) == {16}
+    assert found.largest is not None
+    assert found.largest.shapes == {"ids": (4, 900)}
+
+
+def test_a_step_of_several_batches_is_counted_as_one(tmp_path: Path) -> None:
+    found = measured(tmp_path, "--accumulate", "3").measurement()
+    assert (found.cycle, found.micro_batches, set(found.samples_per_step)) == (4, 3.0, {48})
+
+
+@pytest.mark.parametrize("options", [("--loader-per-step",), ("--without-loader",), ("--of-one-length",)])
+def test_where_nothing_is_to_be_gained_steps_are_measured_as_they_come(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    found = measured(tmp_path, *options).measurement()
+    assert found.cycle == 1
+    told = any(note.startswith("no batch was read ahead: ") for note in found.notes)
+    assert told == ("--of-one-length" not in options), found.notes
+
+
+@pytest.mark.parametrize("options", [(), ("--anew",)], ids=["one loader", "a loader for each epoch"])
+def test_a_step_waits_for_the_loader_as_in_training(options: tuple[str, ...], tmp_path: Path) -> None:
+    """Guards scripts that wait for their data: faster steps are no gain to them."""
+    found = measured(tmp_path, "--slow", "0.02", "--texts", "204", *options).measurement()
+    assert found.step_time_s > 4 * 0.02
+
+
+def test_epochs_end_where_the_script_s_do(tmp_path: Path) -> None:
+    """Guards scripts that count on the length of their loader."""
+    sizes = printed(measured(tmp_path, "--print", "--texts", "204"))
+    assert sizes[:4] == ["ids 4x119", "ids 4x900", "ids 4x900", sizes[3]]
+    assert len({*sizes[3:7]}) == 4
+
+
+def test_each_trial_of_a_run_begins_with_the_largest_batch(tmp_path: Path) -> None:
+    """Guards the peaks of all trials but the first."""
+    found = measured(tmp_path, "--print", configurations=(Configuration("aot"), Configuration("aot")))
+    largest = [one == "ids 4x900" for one in printed(found)]
+    assert sum(is_one and len([*run]) > 1 for is_one, run in itertools.groupby(largest)) == 2
+    assert found.measurement(1).cycle == 4
+
+
+def test_a_script_that_is_too_short_is_told_how_long_it_should_be(tmp_path: Path) -> None:
+    outcome = measured(tmp_path, "--steps", "12").result.outcomes[0]
+    assert isinstance(outcome, NoTrainingStep)
+    assert "A trial needs about 23 optimizer steps" in outcome.advice
+
+
+def printed(run: WorkerRun) -> list[str]:
+    return [line for line in run.output.decode().splitlines() if line.startswith("ids ")]
+
+
+def test_discovery_describes_the_largest_batch(tmp_path: Path) -> None:
+    request = Request("discover", str(SCRIPT), ("--device", "cpu", "--longest", "900"), (Configuration(),), QUICK)
+    found = in_worker(replace(request, look_ahead=1000, may_fork=True), folder=tmp_path).facts
+    assert found.ahead is not None
+    assert (found.ahead.is_whole, found.ahead.largest.number, len(found.ahead.elements)) == (True, LARGEST, NUMBER)
+    assert 900 in found.dimensions.values()
+
+
+UNREAD = "a study that reads batches ahead measures with the largest: `autotune run --look-ahead 1000`"
+
+
+@pytest.mark.parametrize(
+    ("longest", "sizes", "told", "step"),
+    [
+        (None, "ids 4x900", "", UNREAD),
+        ((4, 900), "ids 4x900", "", "a batch as large was measured: "),
+        (
+            (4, 800),
+            "ids 4x900",
+            ". The largest that was measured has ids 4x800",
+            "a study that reads more batches ahead measures with it: ",
+        ),
+    ],
+    ids=["unread", "measured", "larger"],
+)
+def test_a_launch_that_runs_out_of_memory_names_the_batch(
+    longest: tuple[int, ...] | None, sizes: str, told: str, step: str, tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    bundle = make_bundle(SCRIPT)
+    if longest is not None:
+        measured_with = SeenBatch(3, math.prod(longest), {"ids": longest})
+        stack = read_bundle(bundle).stack
+        (bundle / "stack.json").write_text(render_stack(replace(stack, measured_batch=measured_with)))
+    arguments = ("--device", "cpu", "--longest", "900", "--no-room-for", "900")
+    found = run_inside("launch", bundle, SCRIPT, "--", *arguments, folder=tmp_path)
+    assert found.status == OUT_OF_MEMORY_STATUS
+    assert f"autotune: out of memory with batch {LARGEST} of epoch 1: {sizes}{told}\n  next: {step}" in found.errors
+
+
+def test_a_library_that_draws_ahead_does_not_mislead(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    arguments = ("--device", "cpu", "--longest", "900", "--no-room-for", "900", "--drawn-ahead", "--epochs-first", "2")
+    found = run_inside("launch", make_bundle(SCRIPT), SCRIPT, "--", *arguments, folder=tmp_path)
+    assert f"out of memory with batch {LARGEST} of epoch 3: ids 4x900" in found.errors
+
+
+def test_any_other_error_has_the_script_s_own_status(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    arguments = ("--device", "cpu", "--broken-at", "90")
+    found = run_inside("launch", make_bundle(SCRIPT), SCRIPT, "--", *arguments, folder=tmp_path)
+    assert (found.status, "autotune:" in found.errors) == (1, False)

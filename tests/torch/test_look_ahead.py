@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import UserDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from autotune.worker.hooks.look_ahead import BatchReader
+from autotune.records.look_ahead import SeenBatch
+from autotune.worker.hooks.epoch_sample import EpochSample, copied, weights_of
+from autotune.worker.hooks.look_ahead import BatchReader, tensors_in
+from autotune.worker.measuring.cycles import BatchCycles, Place
+
+
+def reader_of(most: int, deadline_s: float = 60.0) -> BatchReader:
+    return BatchReader(most, deadline_s)
 
 
 def drawing(batches: Iterable[Any]) -> Callable[[], tuple[Any, int]]:
@@ -30,7 +37,7 @@ def handed_out(reader: BatchReader, draw: Callable[[], tuple[Any, int]], number:
 
 
 def test_after_the_first_step_each_batch_exceeds_all_before_it_and_the_last_comes_again() -> None:
-    reader = BatchReader(100, 60.0)
+    reader = reader_of(100)
     assert handed_out(reader, of_lengths(5, 3, 7, 6, 7, 9, 2), 5) == [5, 7, 9, 9, 9]
     found = reader.found([])
     assert found is not None
@@ -39,11 +46,11 @@ def test_after_the_first_step_each_batch_exceeds_all_before_it_and_the_last_come
 
 
 def test_a_step_of_several_batches_gets_each_as_often() -> None:
-    assert handed_out(BatchReader(100, 60.0), of_lengths(5, 7, 6, 9), 7, per_step=2) == [5, 7, 7, 9, 9, 9, 9]
+    assert handed_out(reader_of(100), of_lengths(5, 7, 6, 9), 7, per_step=2) == [5, 7, 7, 9, 9, 9, 9]
 
 
 def test_the_largest_may_be_the_first() -> None:
-    reader = BatchReader(100, 60.0)
+    reader = reader_of(100)
     assert handed_out(reader, of_lengths(9, 7, 3), 3) == [9, 9, 9]
     assert reader.last.number == 1
 
@@ -51,12 +58,12 @@ def test_the_largest_may_be_the_first() -> None:
 def test_a_batch_of_fewer_but_longer_samples_is_handed_out_too() -> None:
     """Guards batches of so many tokens: attention takes the square of the longest sample."""
     batches = [torch.zeros(8, 10), torch.zeros(2, 39), torch.zeros(4, 18), torch.zeros(8, 11)]
-    reader = BatchReader(100, 60.0)
+    reader = reader_of(100)
     assert handed_out(reader, drawing(batches), 4) == [10, 39, 11, 11]
 
 
 def test_of_many_the_last_few_are_kept() -> None:
-    reader = BatchReader(1000, 60.0)
+    reader = reader_of(1000)
     assert handed_out(reader, of_lengths(*range(1, 101)), 4) == [1, 93, 94, 95]
     assert reader.last.number == 100
 
@@ -65,7 +72,7 @@ def test_of_many_the_last_few_are_kept() -> None:
     ("most", "deadline_s", "ended_by"), [(3, 60.0, "3 were asked for"), (9, 0.0, "0 s had passed")]
 )
 def test_it_stops_at_a_number_of_batches_and_at_a_time(most: int, deadline_s: float, ended_by: str) -> None:
-    reader = BatchReader(most, deadline_s)
+    reader = reader_of(most, deadline_s)
     handed_out(reader, of_lengths(*[5] * 100), 2)
     found = reader.found([])
     assert found is not None
@@ -77,7 +84,7 @@ def test_what_the_iterator_raises_ends_the_reading() -> None:
         yield from (torch.zeros(4, 5), torch.zeros(4, 6))
         raise OSError("no such file")
 
-    reader = BatchReader(100, 60.0)
+    reader = reader_of(100)
     assert handed_out(reader, drawing(batches()), 3) == [5, 6, 6]
     found = reader.found([])
     assert found is not None
@@ -85,7 +92,7 @@ def test_what_the_iterator_raises_ends_the_reading() -> None:
 
 
 def test_without_a_number_nothing_is_read_ahead() -> None:
-    reader = BatchReader(0, 60.0)
+    reader = reader_of(0)
     assert handed_out(reader, of_lengths(5, 3, 7), 3) == [5, 3, 7]
     found = reader.found([])
     assert found is not None
@@ -93,7 +100,7 @@ def test_without_a_number_nothing_is_read_ahead() -> None:
 
 
 def test_an_epoch_s_last_batch_may_lack_samples() -> None:
-    reader = BatchReader(100, 60.0)
+    reader = reader_of(100)
     handed_out(reader, drawing([torch.zeros(4, 5), torch.zeros(4, 5), torch.zeros(1, 5)]), 2)
     assert not reader.differs
 
@@ -115,7 +122,7 @@ def test_an_epoch_s_last_batch_may_lack_samples() -> None:
     ids=["pair", "encoding", "nested", "lists of images", "graph", "texts", "number"],
 )
 def test_sizes_have_the_names_that_batches_give_them(batch: Any, shapes: dict[str, tuple[int, ...]]) -> None:
-    reader = BatchReader(0, 60.0)
+    reader = reader_of(0)
     assert reader.next(drawing([batch]), 0)[0].shapes == shapes
 
 
@@ -124,7 +131,7 @@ def test_random_numbers_are_as_if_nothing_was_read() -> None:
         while True:
             yield torch.zeros(4, random.randrange(1, 9) + int(torch.randint(9, ())) + int(np.random.randint(9)))  # noqa: NPY002
 
-    reader, draw = BatchReader(50, 60.0), drawing(batches())
+    reader, draw = reader_of(50), drawing(batches())
     reader.next(draw, 0)
     states = random.getstate(), torch.get_rng_state(), np.random.get_state()[1].tolist()  # noqa: NPY002
     reader.next(draw, 1)
@@ -135,7 +142,7 @@ def test_random_numbers_are_as_if_nothing_was_read() -> None:
 
 def test_the_epoch_ends_after_the_last_one_has_come_a_few_times() -> None:
     """Guards scripts that take no step with it, or collect an epoch in a list."""
-    reader, draw = BatchReader(100, 60.0), of_lengths(5, 7, 9, 6)
+    reader, draw = reader_of(100), of_lengths(5, 7, 9, 6)
     handed_out(reader, draw, 1)
     with pytest.raises(StopIteration):
         handed_out(reader, draw, 100, per_step=2)
@@ -145,7 +152,7 @@ def test_the_epoch_ends_after_the_last_one_has_come_a_few_times() -> None:
 
 def test_the_largest_is_never_dropped_for_longer_ones() -> None:
     """Guards a large batch of short texts that many small ones of longer texts follow."""
-    reader = BatchReader(100, 60.0)
+    reader = reader_of(100)
     lengths = handed_out(
         reader, drawing([torch.zeros(4, 9), torch.zeros(400, 10), *(torch.zeros(2, 11 + n) for n in range(20))]), 9
     )
@@ -154,20 +161,20 @@ def test_the_largest_is_never_dropped_for_longer_ones() -> None:
 
 
 def test_batches_with_as_many_elements_in_other_forms_differ() -> None:
-    reader = BatchReader(100, 60.0)
+    reader = reader_of(100)
     handed_out(reader, drawing([torch.zeros(8, 4), torch.zeros(8, 4), torch.zeros(4, 8), torch.zeros(8, 4)]), 2)
     assert reader.differs
 
 
 def test_a_last_batch_that_is_larger_differs() -> None:
-    reader = BatchReader(100, 60.0)
+    reader = reader_of(100)
     handed_out(reader, drawing([torch.zeros(4, 5), torch.zeros(4, 5), torch.zeros(2, 90)]), 2)
     assert reader.differs
 
 
 def test_a_batch_has_containers_of_its_own_each_time() -> None:
     """Guards scripts that pop labels from a batch, or move it in place."""
-    reader, batch = BatchReader(100, 60.0), {"ids": torch.zeros(4, 9), "labels": [torch.zeros(4)], "names": ["a"]}
+    reader, batch = reader_of(100), {"ids": torch.zeros(4, 9), "labels": [torch.zeros(4)], "names": ["a"]}
     draw = drawing([batch, {"ids": torch.zeros(4, 3), "labels": [torch.zeros(4)], "names": ["a"]}])
     first = reader.next(draw, 0)[1][0]
     first.pop("labels")
@@ -186,7 +193,7 @@ def test_a_batch_has_containers_of_its_own_each_time() -> None:
     ],
 )
 def test_what_tells_nothing_is_not_read(batch: Any, refusal: str) -> None:
-    reader = BatchReader(100, 60.0)
+    reader = reader_of(100)
     draw = drawing([batch] * 9)
     for per_step in (0, 1, 1):
         assert reader.next(draw, per_step)[1][0] == batch
@@ -195,7 +202,7 @@ def test_what_tells_nothing_is_not_read(batch: Any, refusal: str) -> None:
 
 def test_without_a_number_no_batch_is_kept() -> None:
     """Guards the memory of scripts that were not asked to look ahead."""
-    reader = BatchReader(0, 60.0)
+    reader = reader_of(0)
     handed_out(reader, of_lengths(1, 2, 3), 3)
     assert not reader._kept
 
@@ -214,12 +221,12 @@ def test_what_cannot_be_looked_at_has_no_size() -> None:
         ([nested], {"0": (5,)}),
         (torch, {}),
     ):
-        assert BatchReader(9, 60.0).next(drawing([batch]), 0)[0].shapes == shapes
+        assert reader_of(9).next(drawing([batch]), 0)[0].shapes == shapes
 
 
 def test_an_epoch_without_a_batch_ends() -> None:
     with pytest.raises(StopIteration):
-        BatchReader(9, 60.0).next(drawing([]), 1)
+        reader_of(9).next(drawing([]), 1)
 
 
 def test_an_error_of_the_first_batch_is_the_script_s() -> None:
@@ -227,4 +234,203 @@ def test_an_error_of_the_first_batch_is_the_script_s() -> None:
         raise OSError("gone")
 
     with pytest.raises(OSError, match="gone"):
-        BatchReader(9, 60.0).next(broken, 1)
+        reader_of(9).next(broken, 1)
+
+
+# -- what stands for an epoch
+
+
+def sample_of(*lengths: int, per_step: int = 1) -> EpochSample:
+    return EpochSample(1000, of_lengths(*lengths), per_step=per_step)
+
+
+def lengths_from(sample: EpochSample, number: int) -> list[int]:
+    return [sample.next()[1][0].shape[1] for _ in range(number)]
+
+
+def test_the_largest_comes_first_and_then_cycles_of_what_stands_for_the_epoch() -> None:
+    sample = sample_of(1, 2, 3, 40, 5, 6, 7, 4, 1)
+    assert lengths_from(sample, 2) == [40, 40]
+    cycle = lengths_from(sample, len(sample.weights))
+    assert lengths_from(sample, 2 * len(cycle)) == cycle * 2
+    sample.begin()
+    assert lengths_from(sample, 3) == [40, 40, cycle[0]]
+    sample.stay_at_largest()
+    assert lengths_from(sample, 5) == [40] * 5
+
+
+def test_a_step_of_several_batches_gets_batches_of_one_size() -> None:
+    lengths = lengths_from(sample_of(3, 5, 8, per_step=2), 8)
+    assert lengths[:4] == [8, 8, 8, 8]
+    assert lengths[4] == lengths[5] != lengths[6] == lengths[7]
+
+
+EPOCHS = {
+    "texts": [int(random.Random(place).lognormvariate(4.0, 0.7)) for place in range(300)],
+    "one in twenty is long": [100] * 95 + [3000] * 5,
+    "one in five is long": [100, 100, 100, 100, 3000] * 20,
+    "a single long one": [*range(50, 90), 5000],
+    "two sizes": [1, 2],
+    "ascending": [*range(1, 1001)],
+    "nearly alike": [100] * 50 + [101],
+}
+
+
+@pytest.mark.parametrize("epoch", EPOCHS)
+def test_a_cycle_has_by_its_weights_the_mean_size_of_the_epoch(epoch: str) -> None:
+    sizes = EPOCHS[epoch]
+    sample = sample_of(*sizes, sizes[0])  # the last one of an epoch does not count
+    own = [one.elements for one in sample.seen[:-1]]
+    weighted = sum(sample.seen[number - 1].elements * weight for number, weight in sample.weights.items())
+    assert weighted / len(sample.weights) == pytest.approx(sum(own) / len(own), rel=0.001 if len(own) > 2 else 0.5)
+    assert sum(sample.weights.values()) == pytest.approx(len(sample.weights))
+    assert all(weight > 0.0 for weight in sample.weights.values())
+
+
+def test_a_rare_and_long_batch_is_not_a_part_of_each_cycle() -> None:
+    """Guards the time of a study: its cycle would take as long as that batch."""
+    sample = sample_of(*EPOCHS["a single long one"])
+    assert max(sample.seen[number - 1].elements for number in sample.weights) < 4 * 100
+
+
+def test_equal_largest_batches_are_one() -> None:
+    sample = sample_of(9, 3, 9, 4, 9, 5)
+    assert (sample.largest.number, sample.next()[0].number) == (1, 1)
+    found = sample.found()
+    assert found is not None
+    assert found.largest == sample.largest
+
+
+def test_batches_of_one_size_are_kept_once() -> None:
+    sample = sample_of(*[5] * 20)
+    assert (len(sample.weights), sample.differs, len(sample._kept)) == (1, False, 1)
+
+
+def test_after_the_reading_only_what_is_handed_out_is_kept() -> None:
+    sample = sample_of(*range(1, 500))
+    assert len(sample._kept) <= 5
+
+
+def test_weights_are_of_what_is_kept() -> None:
+    seen = [SeenBatch(number, 10 * number, {"x": (1, 10 * number)}) for number in range(1, 21)]
+    weights = weights_of([seen[0], seen[9], seen[19]], seen)
+    assert {*weights} <= {1, 10, 20}
+    assert sum(10 * number * weight for number, weight in weights.items()) / len(weights) == pytest.approx(105)
+
+
+@pytest.mark.parametrize(
+    ("batch", "refusal"),
+    [(["a text"], "its batches hold no tensors"), ([torch.zeros(2, device="meta")], "it has its batches on the GPU")],
+)
+def test_an_epoch_of_what_tells_nothing_is_refused(batch: Any, refusal: str) -> None:
+    assert EpochSample(9, drawing([batch] * 3), per_step=1).refusal == refusal
+
+
+def test_an_epoch_that_begins_with_an_error_or_has_no_batch_is_refused() -> None:
+    def broken() -> tuple[Any, int]:
+        raise OSError("gone")
+
+    assert EpochSample(9, broken, per_step=1).refusal == "its first batch raises OSError: gone"
+    assert EpochSample(9, drawing([]), per_step=1).refusal == "it brings no batch a second time"
+
+
+class Holder:
+    def __init__(self, x: torch.Tensor) -> None:
+        self.x, self.name = x, "a"
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.ones(2, 3),
+        {"ids": torch.ones(2), "texts": [["a"], ["b"]], "inner": {"x": torch.ones(3)}},
+        (torch.ones(2), [torch.ones(3)] * 20),
+        UserDict(ids=torch.ones(2)),
+        Holder(torch.ones(2)),
+    ],
+    ids=["tensor", "dict", "lists of images", "encoding", "object"],
+)
+def test_a_script_may_write_into_what_it_gets(batch: Any) -> None:
+    """Guards values that a script scales in place, shapes that it changes, and labels that it pops."""
+    before = [tensor.clone() for tensor in tensors_in(batch)]
+    copy = copied(batch)
+    assert type(copy) is type(batch)
+    for tensor in list(tensors_in(copy)):
+        tensor.mul_(7.0).unsqueeze_(0).requires_grad_(True)
+    for container in (copy, *(copy.values() if isinstance(copy, dict) else ())):
+        if isinstance(container, (dict, list)):
+            container.clear()
+    after = list(tensors_in(batch))
+    assert all(map(torch.equal, after, before))
+    assert not any(tensor.requires_grad for tensor in after)
+
+
+def test_lists_of_numbers_take_no_time() -> None:
+    tokens = [[1, 2, 3]] * 3
+    copy = copied({"tokens": tokens, "x": torch.ones(1)})
+    assert copy["tokens"] == tokens
+    assert copy["tokens"][0] is not tokens[0]
+
+
+class FakeLoaders:
+    """Loaders of which a test says what each step took."""
+
+    def __init__(self, *lengths: int) -> None:
+        self.sample = sample_of(*lengths) if lengths else None
+        self.taken: Sequence[SeenBatch] = ()
+
+    def step_took(self) -> Sequence[SeenBatch]:
+        return self.taken
+
+
+def places(loaders: FakeLoaders, cycles: BatchCycles, *numbers: int) -> list[Place]:
+    found = []
+    for number in numbers:
+        loaders.taken = () if loaders.sample is None or not number else (loaders.sample.seen[number - 1],)
+        found.append(cycles.next())
+    return found
+
+
+def test_steps_before_the_cycles_are_one_round_and_then_each_cycle() -> None:
+    loaders = FakeLoaders(2, 9, 4, 2)
+    assert loaders.sample is not None
+    cycle, cycles = [*loaders.sample.weights], BatchCycles(loaders)  # type: ignore[arg-type]
+    lead = places(loaders, cycles, 0, 1, 2, 2)
+    assert [(one.begins, one.completes) for one in lead] == [
+        (True, False),
+        (False, False),
+        (False, False),
+        (False, True),
+    ]
+    for _ in range(2):
+        found = places(loaders, cycles, *cycle)
+        assert [one.weight for one in found] == [*loaders.sample.weights.values()]
+        assert [one.begins for one in found] == [True] + [False] * (len(cycle) - 1)
+        assert [one.completes for one in found] == [False] * (len(cycle) - 1) + [True]
+
+
+def test_a_cycle_that_something_else_interrupts_begins_anew() -> None:
+    """Guards an evaluation that draws from the training loader in the middle of a cycle."""
+    loaders = FakeLoaders(2, 9, 4, 2)
+    assert loaders.sample is not None
+    (first, *rest), cycles = [*loaders.sample.weights], BatchCycles(loaders)  # type: ignore[arg-type]
+    places(loaders, cycles, 2, 2)
+    assert places(loaders, cycles, first, first)[1].begins
+    assert places(loaders, cycles, *rest)[-1].completes
+    assert [one.completes for one in places(loaders, cycles, first, 0, *rest)] == [False] * (2 + len(rest))
+
+
+def test_without_an_epoch_every_step_is_a_round() -> None:
+    for loaders in (FakeLoaders(), FakeLoaders(5, 5, 5)):
+        assert places(loaders, BatchCycles(loaders), 1, 1) == [Place()] * 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("lead", [(), (2, 2)], ids=["no largest batch", "no cycle"])
+def test_a_script_that_leaves_batches_out_is_measured_as_it_comes(lead: tuple[int, ...]) -> None:
+    loaders = FakeLoaders(2, 9, 4, 2)
+    cycles = BatchCycles(loaders)  # type: ignore[arg-type]
+    places(loaders, cycles, *lead)
+    assert not any(one.completes for one in places(loaders, cycles, *[1] * 63))
+    assert not cycles.has_given_up
+    assert places(loaders, cycles, 1, 1, 1) == [Place()] * 3
+    assert cycles.has_given_up

@@ -126,6 +126,15 @@ def test_a_bundle_without_figures_asks_for_another_version_of_the_script(gate):
     assert gate(PASSED, "--against", "before.py")[0] == 0
 
 
+def test_a_gate_measures_as_the_bundle_s_study_did(gate):
+    def held(read, spec, *_, **__):
+        assert spec.look_ahead == 1000
+        return PASSED
+
+    edit_bundle(look_ahead=1000)
+    assert gate(held)[0] == 0
+
+
 def test_a_gate_tells_each_run_its_answer_and_what_became_of_files(gate):
     def held(read, spec, before, *, told, other, allowed, **_):
         assert other is None

@@ -54,6 +54,7 @@ OPTIONS = {
     "--batch-size=16": {"own_batch_size": 16},
     "--keep-global-batch": {"keep_global_batch": True},
     "--engine=inductor": {"engine": "inductor", "start_timeout_s": 900.0, "trial_timeout_s": 300.0},
+    "--look-ahead=1000": {"look_ahead": 1000},
     "--allow=bf16,expandable-segments,bf16": {"choices": ("bf16", "expandable-segments")},
     "--allow=compile": {"choices": ("compile",), "start_timeout_s": 900.0, "trial_timeout_s": 300.0},
     "--devices=1,0": {"devices": (1, 0)},
@@ -89,6 +90,12 @@ def test_every_option_of_run_sets_something_of_the_spec_or_says_where_things_go(
         elsewhere |= {"shapes", "inputs"}  # they are arguments of a model
         elsewhere |= {"max_error"}  # of a model that is converted
         assert parameter.name in elsewhere or set(parameter.opts) & tried, f"{parameter.opts} is not tried"
+
+
+def test_batches_are_read_ahead_of_scripts_only(here):
+    Path("m.onnx").write_text("")
+    with pytest.raises(UsageError, match="is a model"):
+        spec_from("run", "--look-ahead=9", script="m.onnx")
 
 
 def test_what_a_model_is_fed_is_its_arguments_and_a_script_is_not_fed():

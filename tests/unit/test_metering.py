@@ -124,6 +124,61 @@ def test_steps_that_stay_uneven_end_at_the_largest_number(clock: Clock) -> None:
     assert steps_until_done(warm(begun(), clock), [1.0, 2.0] * 20) == 30
 
 
+def cycle(meter: TrialMeter, clock: Clock, *, compiled: bool = False, scale: float = 1.0) -> bool:
+    """A cycle of a long batch that stands for few of an epoch, and a short one that stands for many."""
+    clock.now_s += 8.0 * scale
+    meter.step(Window(samples=2, calls=1, backwards=1, batch_size=2), compiled=compiled, weight=0.5, completes=False)
+    clock.now_s += 2.0 * scale
+    return meter.step(Window(samples=6, calls=1, backwards=1, batch_size=6), compiled=False, weight=1.5, begins=False)
+
+
+def test_a_cycle_of_batches_is_measured_as_one_step(clock: Clock) -> None:
+    meter = begun()
+    for place in range(3):
+        meter.step(window(), compiled=place == 0, begins=place == 0, completes=place == 2)
+    done = [cycle(meter, clock) for _ in range(5)]
+    assert done == [False] * 4 + [True], "two cycles alike, and three that are measured"
+    found = meter.measurement(notes=[])
+    assert (found.cycle, found.num_steps, found.warmup_steps) == (2, 6, 3 + 2 * 2)
+    assert found.step_times_s == (7.0, 7.0, 7.0)
+    assert found.samples_per_step == (10, 10, 10)
+    assert (found.step_time_s, found.mean_samples, found.samples_per_s) == (3.5, 5.0, 10 / 7)
+    assert (found.calls_per_step, found.backwards_per_step) == (1.0, 1.0)
+    assert found.step_time_interval_s == (3.5, 3.5)
+
+
+def test_an_incomplete_cycle_is_dropped(clock: Clock) -> None:
+    meter = begun()
+    meter.step(window(), compiled=False)
+    for _ in range(3):
+        cycle(meter, clock)
+    clock.now_s += 90.0
+    meter.step(window(), compiled=False, weight=0.5, completes=False)
+    for _ in range(2):
+        done = cycle(meter, clock)
+    assert done
+    assert meter.measurement(notes=[]).step_times_s == (7.0, 7.0, 7.0)
+    assert meter.measured_steps == 6
+
+
+def test_a_graph_that_a_dropped_cycle_compiled_is_part_of_the_warm_up(clock: Clock) -> None:
+    meter = begun()
+    cycle(meter, clock, compiled=True)
+    meter.step(window(), compiled=True, completes=False)
+    for _ in range(3):
+        assert meter.measured_steps == 0
+        cycle(meter, clock)
+    cycle(meter, clock)
+    assert meter.measured_steps == 2
+
+
+def test_notes_count_steps(clock: Clock) -> None:
+    meter = begun(replace(RULES, max_warmup_steps=3))
+    for place in range(4):
+        cycle(meter, clock, scale=2.0**place)
+    assert meter.notes == ["step times had not settled after 6 warm-up steps"]
+
+
 def test_a_rough_interval_will_do_after_many_steps(clock: Clock) -> None:
     times = [1.0, 1.02] * 20
     assert steps_until_done(warm(begun(replace(RULES, fine_steps=8)), clock), times) == 8

@@ -36,6 +36,7 @@ def baseline_of_bundle(stack: Stack, configuration: str) -> GateBaseline | None:
         setting=stack.reading,
         script=stack.script_reading,
         arguments=stack.arguments,
+        look_ahead=stack.look_ahead,
     )
 
 
@@ -108,6 +109,7 @@ def new_baseline(gate: Gate, configuration: str, spec: StudySpec) -> GateBaselin
         setting=gate.reading,
         script=gate.script_reading,
         arguments=spec.arguments,
+        look_ahead=spec.look_ahead,
     )
 
 

@@ -43,7 +43,7 @@ def decide_by_run(
     if peak_bytes is None:
         return _failed("The peak could not be measured, so nothing can be held against the limit.")
     found: LimitFound = "within" if peak_bytes <= limit_bytes else "over"
-    steps = counted(measured.warmup_steps + len(measured.step_times_s), "optimizer step")
+    steps = counted(measured.warmup_steps + measured.num_steps, "optimizer step")
     sentences = [
         f"{sentence(_HEADINGS[found])}: {subject} peaks at {format_bytes(peak_bytes)}; the limit is {limit}.",
         f"Measured on {device} in {steps}{f' at batch {size}' if size else ''}.",

@@ -29,6 +29,7 @@ from ...records.facts import (
     StepsFacts,
 )
 from ...records.graph import ActivationGraph, Calibration, StepTrace
+from ...records.look_ahead import LookAhead
 from ...records.measurement import Measurement, MemorySplit
 from ...records.outcome import Fallback, Measured, Outcome, OutOfMemory
 from ...records.run import Request
@@ -210,7 +211,12 @@ class Description(ABC):
             traces=table.traces,
             files=own_files(),
             models=tuple(map(model_print, modules)),
+            ahead=self._ahead(),
         )
+
+    def _ahead(self) -> LookAhead | None:
+        sample = self.script.loaders.sample
+        return None if sample is None else sample.found()
 
     def _steps(self, *, script_is_over: bool) -> StepsFacts:
         """Return how many optimizer steps the script has, as far as its DataLoader or its end tells."""

@@ -13,7 +13,7 @@ MOST_NAMED = 8
 # What holds more is not looked through: that would take time of a measured step.
 MOST_VALUES = 1000
 _CODE = (nn.Module, type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
-_PLAIN = (int, float, str, bytes, type(None))
+PLAIN = (int, float, str, bytes, type(None))
 
 
 def parts_of(value: Any) -> list[tuple[Any, Any]]:
@@ -25,4 +25,4 @@ def parts_of(value: Any) -> list[tuple[Any, Any]]:
         found = enumerate(value) if len(value) <= MOST_NAMED else (("", each) for each in value[: MOST_VALUES + 1])
     else:
         found = () if isinstance(value, _CODE) else getattr(value, "__dict__", {}).items()
-    return [(name, each) for name, each in found if not isinstance(each, _PLAIN)]
+    return [(name, each) for name, each in found if not isinstance(each, PLAIN)]

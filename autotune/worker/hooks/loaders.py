@@ -9,9 +9,9 @@ import statistics
 import sys
 import time
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +20,8 @@ from torch.utils.data import dataloader
 
 from ...records.facts import BatchControl, EpochFacts
 from ...records.look_ahead import SeenBatch
-from .look_ahead import BatchReader
+from .epoch_sample import EpochSample
+from .look_ahead import BatchReader, seen_batch
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 # A sampler that draws the data set more often than this is there to never end; what it draws is no epoch.
@@ -53,18 +54,21 @@ class _Draws:
     role: Literal["training", "evaluation"] | None = None
     evaluated: bool = False
     order: int = 0
-    sizes: deque[int] = field(default_factory=deque)
+    # Beside each the batch, where its sizes are known.
+    sizes: deque[tuple[int, SeenBatch | None]] = field(default_factory=deque)
     # Of index lists that were drawn ahead of their batches; None where a list does not tell.
     ahead: deque[int | None] = field(default_factory=deque)
     # What the start of an epoch has taken whose first batch is still to come; None where that is not known.
     start_s: float | None = None
-    # Where batches may be read ahead: those that were handed out, beside their numbers of samples.
+    # Where batches may be read ahead.
     reader: BatchReader | None = None
-    seen: deque[SeenBatch] = field(default_factory=deque)
-
-    def take(self) -> tuple[int, SeenBatch | None]:
-        """Take the number of samples of the oldest batch, and the batch where some may be read ahead."""
-        return self.sizes.popleft(), self.seen.popleft() if self.seen else None
+    # Where an epoch may be read: the loader itself. One that a script names nowhere is gone else.
+    made_by: Any = None
+    # Where the batch under way is to be named: its epoch, how many batches of that were drawn, and the sizes of those
+    # that may be under way, as a library may draw some ahead.
+    epoch: int = 0
+    drawn: int = 0
+    under_way: deque[SeenBatch] = field(default_factory=lambda: deque(maxlen=8))
 
 
 @dataclass(eq=False)
@@ -86,12 +90,23 @@ class LoaderHooks:
         self._draws = 0
         self.make_reader: Callable[[], BatchReader] | None = None
         self.reading: BatchReader | None = None
-        self._taken: list[tuple[_Loader, SeenBatch]] = []
+        self.may_sample = False
+        """Whether an epoch may be read, and batches be handed out that stand for it."""
+        self.sample: EpochSample | None = None
+        self._sampled: Any = None  # the loader that the sample is of
+        self._is_aside = False
+        self.names_batches = False
+        """Whether the sizes of batches are noted, to name the one under way in a step that fails."""
+        self._most_under_way = 0  # 0 until the first training call
+        self._under_way: _Draws | None = None
+        self._epochs: Counter[str] = Counter()
+        self._taken: list[tuple[_Loader, SeenBatch | None]] = []
         self.loaders: list[_Loader] = []
         self._own_sizes: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
         self._by_loader: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
         self._open: dict[int, _Draws] = {}
         self._rests = False
+        self._trained_sites: set[str] = set()
 
     def install(self) -> None:
         """Patch the classes; called once per process."""
@@ -104,8 +119,9 @@ class LoaderHooks:
         return self.control.how == "loaders"
 
     def rest(self) -> None:
-        """Follow no batches from here on; loaders are resized still."""
+        """Follow no batches from here on, but for their sizes where those are noted; loaders are resized still."""
         self._rests = True
+        self._trained_sites = {loader.site for loader in self.training_loaders()}
         for draws in self._open.values():
             draws.sizes.clear()
 
@@ -113,7 +129,7 @@ class LoaderHooks:
         """Take a batch for a call outside training, unless a training call (after a frozen module's) takes it later."""
         for draws in self._open.values():
             if draws.role == "evaluation" and draws.sizes:
-                draws.take()
+                draws.sizes.popleft()
             elif draws.role is None and draws.sizes:
                 draws.evaluated = True
 
@@ -131,9 +147,10 @@ class LoaderHooks:
         for draws in feeding:
             draws.role = "training"
             draws.loader.trained += 1
-            size, seen = draws.take()
+            self._most_under_way = self._most_under_way or len(draws.under_way)
+            size, seen = draws.sizes.popleft()
             taken += size
-            self._taken += [] if seen is None else [(draws.loader, seen)]
+            self._taken += [(draws.loader, seen)] if self.make_reader or self.may_sample else []
         return taken
 
     def take_drawn(self) -> int:
@@ -141,7 +158,7 @@ class LoaderHooks:
         taken = 0
         for draws in self._open.values():
             while draws.sizes and draws.role != "evaluation" and not draws.evaluated:
-                taken += draws.take()[0]
+                taken += draws.sizes.popleft()[0]
                 draws.loader.trained += 1
         return taken
 
@@ -184,7 +201,35 @@ class LoaderHooks:
         taken, self._taken = self._taken, []
         for loader, _ in taken:
             loader.per_step = loader.per_step or sum(one is loader for one, _ in taken)
-        return tuple(seen for _, seen in taken)
+        return tuple(seen for _, seen in taken if seen is not None)
+
+    def read_epoch(self, most: int) -> str:
+        """Read an epoch of the loader that feeds training, up to so many batches, to hand out what stands for it.
+
+        Returns why that cannot be; empty where it was read.
+        """
+        feeding = [one for one in self._open.values() if one.loader.trained and one.role == "training"]
+        if len(self.training_loaders()) != 1 or len(feeding) != 1:
+            return self.why_unread()
+        (draws,) = feeding
+        sample = EpochSample(most, self._drawing_aside(draws.made_by), per_step=draws.loader.per_step)
+        if not sample.refusal:
+            self.sample, self._sampled = sample, draws.made_by
+        return sample.refusal
+
+    def _drawing_aside(self, loader: Any) -> Callable[[], tuple[Any, int]]:
+        """Return what draws the batches of an epoch of its own from a loader, with the numbers of their samples."""
+        self._is_aside = True
+        try:
+            iterator = loader._get_iterator()  # not `iter`: with persistent workers that would begin the script's anew
+        finally:
+            self._is_aside = False
+        return lambda: (next(iterator), iterator._autotune_draws.sizes.pop()[0])
+
+    def batch_under_way(self) -> tuple[SeenBatch, int] | None:
+        """Return the batch that a step is under way with, and its epoch, from 1; None where no loader feeds it."""
+        draws = self._under_way
+        return (draws.under_way[0], draws.epoch) if draws is not None and draws.under_way else None
 
     def reader(self) -> BatchReader | None:
         """Return the reader of the batches that feed training; None where no loader feeds it."""
@@ -197,6 +242,24 @@ class LoaderHooks:
         if len(loaders) == 1:
             return (reader and reader.refusal) or "its DataLoader brought no batch after the first step"
         return "several DataLoaders feed the model" if loaders else "no DataLoader feeds the model"
+
+    def _note(self, draws: _Draws, batch: Any) -> None:
+        draws.drawn += 1
+        draws.under_way.append(seen_batch(draws.drawn, batch))
+        if self._most_under_way and len(draws.under_way) > self._most_under_way:
+            draws.under_way.popleft()
+        self._under_way = draws
+
+    def _sample_for(self, draws: _Draws) -> EpochSample | None:
+        """Return what an iterator's batches are replaced by; None where they are not."""
+        if self.sample is None or not self.sample.differs or draws.role == "evaluation":
+            return None
+        # A script may make its loader anew for each epoch, with its data set. The same line may make others.
+        is_alike = draws.loader.site == self._by_loader[self._sampled].site
+        is_of_it = draws.made_by is self._sampled or (
+            is_alike and type(draws.made_by.dataset) is type(self._sampled.dataset)
+        )
+        return self.sample if is_of_it else None
 
     def _patch_construction(self) -> None:
         original = torch.utils.data.DataLoader.__init__
@@ -262,10 +325,15 @@ class LoaderHooks:
 
         def __init__(own: Any, loader: Any) -> None:  # noqa: N807
             record = hooks._by_loader.get(loader)
-            if record is not None and not hooks._rests:
+            if record is not None and hooks._rests and record.site in hooks._trained_sites:
+                own._autotune_draws = _Draws(record)
+            if record is not None and hooks._is_aside:
+                own._autotune_draws = _Draws(replace(record))
+            elif record is not None and not hooks._rests:
                 record.epoch = _epoch(loader, record.batch_size)
                 own._autotune_draws = hooks._open[id(own)] = _Draws(record)
                 own._autotune_draws.reader = hooks.make_reader and hooks.make_reader()
+                own._autotune_draws.made_by = loader if hooks.may_sample else None
                 weakref.finalize(own, hooks._open.pop, id(own), None)
             init(own, loader)
 
@@ -274,7 +342,6 @@ class LoaderHooks:
             if hasattr(own, "_autotune_draws"):
                 own._autotune_draws.ahead.clear()
                 own._autotune_draws.sizes.clear()
-                own._autotune_draws.seen.clear()
             return reset(own, *arguments, **keywords)
 
         def _next_index(own: Any) -> Any:
@@ -286,22 +353,38 @@ class LoaderHooks:
 
         def __next__(own: Any) -> Any:  # noqa: N807
             draws = getattr(own, "_autotune_draws", None)
-            if draws is None or draws.reader is None:
-                return draw(own)
+            if draws is not None and draws.reader is not None:
+                return read(own, draws)
+            batch = draw(own)  # also where another takes its place: a step waits for the loader as in training
+            sample = None if draws is None else hooks._sample_for(draws)
+            if draws is None or sample is None:
+                return batch
+            seen, (batch, size) = sample.next()
+            draws.sizes[-1] = size, seen
+            return batch
+
+        def read(own: Any, draws: _Draws) -> Any:
+            assert draws.reader is not None
             may_read = hooks.reading in (None, draws.reader) and len(hooks.training_loaders()) == 1
             per_step = draws.loader.per_step if may_read else 0
             try:
-                seen, (batch, size) = draws.reader.next(lambda: (draw(own), draws.sizes.pop()), per_step)
+                seen, (batch, size) = draws.reader.next(lambda: (draw(own), draws.sizes.pop()[0]), per_step)
             finally:
                 hooks.reading = draws.reader if draws.reader.has_read else hooks.reading
-            draws.sizes.append(size)
-            draws.seen.append(seen)
+            draws.sizes.append((size, seen))
             return batch
 
         def draw(own: Any) -> Any:
             asked_s = time.perf_counter()
-            batch = advance(own)
             draws = getattr(own, "_autotune_draws", None)
+            try:
+                batch = advance(own)
+            except StopIteration:
+                if draws is not None and len(draws.under_way) > 1:
+                    draws.under_way.popleft()
+                raise
+            if draws is not None and hooks.names_batches and draws.role != "evaluation":
+                hooks._note(draws, batch)
             if draws is not None and not hooks._rests:
                 took_s = time.perf_counter() - asked_s
                 if draws.start_s is not None:
@@ -314,7 +397,7 @@ class LoaderHooks:
                     size = _leading_size(batch)
                 hooks._draws += 1
                 draws.order = hooks._draws
-                draws.sizes.append(size)
+                draws.sizes.append((size, None))
             return batch
 
         @functools.wraps(begin)
@@ -324,6 +407,8 @@ class LoaderHooks:
             draws = getattr(made, "_autotune_draws", None)
             if draws is not None:
                 draws.start_s = time.perf_counter() - began_s
+                hooks._epochs[draws.loader.site] += 1
+                draws.epoch, draws.drawn = hooks._epochs[draws.loader.site], 0
             return made
 
         torch.utils.data.DataLoader.__iter__ = __iter__  # type: ignore[method-assign]

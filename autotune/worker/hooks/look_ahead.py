@@ -24,7 +24,76 @@ _MOST_DEPTH, _MOST_NAMES = 5, 100
 _MOST_HANDED, _LAST_HANDED = 8, 8
 
 
-class BatchReader:
+class EpochReading:
+    """Holds the sizes of the batches of an epoch, as far as they were drawn.
+
+    Reading ends after a number of batches, with the epoch, or at the first batch after a time in seconds.
+    """
+
+    def __init__(self, most: int, deadline_s: float) -> None:
+        self.seen: list[SeenBatch] = []
+        self._most, self._deadline_s = most, deadline_s
+        self._ended_by, self._is_whole = "", False
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether the epoch was read to its end."""
+        return self._is_whole
+
+    @property
+    def differs(self) -> bool:
+        """Return whether batches differ in size; the last one of an epoch may lack samples."""
+        may_lack = self._is_whole and len(self.seen) > 1 and self.seen[-1].elements <= self.seen[0].elements
+        return len({tuple(one.shapes.items()) for one in (self.seen[:-1] if may_lack else self.seen)}) > 1
+
+    def found(self, of_steps: Iterable[Iterable[SeenBatch]] = ()) -> LookAhead | None:
+        """Return what was drawn, None if nothing was; ``of_steps`` are each step's batches."""
+        if not self.seen:
+            return None
+        return LookAhead(
+            elements=tuple(one.elements for one in self.seen),
+            smallest=min(self.seen, key=size_of),
+            largest=max(self.seen, key=size_of),
+            followed=tuple(max(step, key=size_of, default=None) for step in of_steps),
+            differ=self.differs,
+            is_whole=self._is_whole,
+            ended_by=self._ended_by,
+        )
+
+    def see(self, batch: Any) -> SeenBatch:
+        """Note the sizes of a batch."""
+        self.seen.append(seen_batch(len(self.seen) + 1, batch))
+        return self.seen[-1]
+
+    def read(self, draw: Callable[[], object]) -> None:
+        """Draw batches, each of which ``draw`` notes; random generators are put back.
+
+        Raises:
+            Exception: what the first batch of all raises; what a later one raises ends the reading.
+        """
+        end_s = time.monotonic() + self._deadline_s
+        with _same_random_numbers():
+            while not self._ended_by and not self._is_whole:
+                if len(self.seen) >= self._most:
+                    self._ended_by = f"{self._most} were asked for"
+                elif time.monotonic() > end_s:
+                    self._ended_by = f"{self._deadline_s:.0f} s had passed"
+                else:
+                    self._draw(draw)
+
+    def _draw(self, draw: Callable[[], object]) -> None:
+        try:
+            draw()
+        except StopIteration:
+            self._is_whole = True
+        except Exception as error:
+            if not self.seen:
+                raise
+            # It is the script's own: training will meet it there.
+            self._ended_by = f"batch {len(self.seen) + 1} raises {type(error).__name__}: {str(error)[:200]}"
+
+
+class BatchReader(EpochReading):
     """Hands out the batches of an iterator, and draws ahead, up to a number of batches or a time in seconds.
 
     Once it has drawn ahead, it hands out the batches that exceed all before them, in their order: memory grows there in
@@ -32,12 +101,10 @@ class BatchReader:
     """
 
     def __init__(self, most: int, deadline_s: float) -> None:
-        self._most, self._deadline_s = most, deadline_s
-        self._seen: list[SeenBatch] = []
+        super().__init__(most, deadline_s)
         self._kept: dict[int, Drawn] = {}
         self._largest = self._longest = 0
         self._waiting: list[int] | None = None
-        self._ended_by, self._is_whole = "", False
         self.refusal = ""
         """Why batches are not read ahead, as far as the batches tell."""
 
@@ -53,14 +120,13 @@ class BatchReader:
         if self._waiting is None:
             if not (per_step and self._most) or self.refusal:
                 drawn = draw()
-                self._see(drawn)
-                return self._seen[-1], drawn
-            self._waiting = self._read(draw, per_step)
+                return self._keep(drawn), drawn
+            self._waiting = self._read_on(draw, per_step)
         if not self._waiting:
             raise StopIteration
         number = self._waiting.pop(0)
         batch, samples = self._kept[number]
-        return self._seen[number - 1], (_copied(batch), samples)
+        return self.seen[number - 1], (_copied(batch), samples)
 
     @property
     def has_read(self) -> bool:
@@ -68,85 +134,56 @@ class BatchReader:
         return self._waiting is not None
 
     @property
-    def differs(self) -> bool:
-        """Return whether batches differ in size."""
-        return _differ(self._seen, is_whole=self._is_whole)
-
-    @property
     def last(self) -> SeenBatch:
         """Return the batch that it hands out last."""
-        return self._seen[max(self._kept) - 1]
+        return self.seen[max(self._kept) - 1]
 
-    def found(self, of_steps: Iterable[Iterable[SeenBatch]]) -> LookAhead | None:
-        """Return what was drawn, None if nothing was; ``of_steps`` are each step's batches."""
-        if not self._seen:
-            return None
-        return LookAhead(
-            elements=tuple(one.elements for one in self._seen),
-            smallest=min(self._seen, key=_elements),
-            largest=max(self._seen, key=_elements),
-            followed=tuple(max(step, key=_elements, default=None) for step in of_steps),
-            differ=self.differs,
-            is_whole=self._is_whole,
-            ended_by=self._ended_by,
-        )
-
-    def _read(self, draw: Callable[[], Drawn], per_step: int) -> list[int]:
+    def _read_on(self, draw: Callable[[], Drawn], per_step: int) -> list[int]:
         """Draw batches to the end; return the numbers of those to hand out, each as often as a step takes batches."""
-        end_s, before = time.monotonic() + self._deadline_s, len(self._seen)
-        with _same_random_numbers():
-            while not self._ended_by and not self._is_whole:
-                if len(self._seen) >= self._most:
-                    self._ended_by = f"{self._most} were asked for"
-                elif time.monotonic() > end_s:
-                    self._ended_by = f"{self._deadline_s:.0f} s had passed"
-                else:
-                    self._draw(draw)
-        if not self._seen:
+        before = len(self.seen)
+        self.read(lambda: self._keep(draw()))
+        if not self.seen:
             raise StopIteration
         new = [number for number in self._kept if number > before] or [self.last.number]
         return [number for number in (*new, *new[-1:] * _LAST_HANDED) for _ in range(per_step)]
 
-    def _draw(self, draw: Callable[[], Drawn]) -> None:
-        try:
-            drawn = draw()
-        except StopIteration:
-            self._is_whole = True
-        except Exception as error:
-            if not self._seen:
-                raise
-            # It is the script's own: training will meet it there.
-            self._ended_by = f"batch {len(self._seen) + 1} raises {type(error).__name__}: {str(error)[:200]}"
-        else:
-            self._see(drawn)
-
-    def _see(self, drawn: Drawn) -> None:
+    def _keep(self, drawn: Drawn) -> SeenBatch:
         """Note a batch; keep a copy if it exceeds all before it, in all or in what its largest sample has."""
-        shapes = _shapes_of(drawn[0])
-        batch = SeenBatch(len(self._seen) + 1, sum(map(math.prod, shapes.values())), shapes)
-        self._seen.append(batch)
+        batch = self.see(drawn[0])
         if not self._most or self.refusal:
-            return
-        if not shapes:
-            self.refusal = "its batches hold no tensors"
-        elif any(one.device.type != "cpu" for one in _tensors(drawn[0], 0)):
-            self.refusal = "it has its batches on the GPU"
-        elif self._exceeds(batch, len(self._seen)):
+            return batch
+        self.refusal = why_unreadable(batch, drawn[0])
+        if not self.refusal and self._exceeds(batch):
             self._kept[batch.number] = _copied(drawn[0]), drawn[1]
             spare = sorted(self._kept.keys() - {self._largest, self._longest})
             if len(self._kept) > _MOST_HANDED:
                 del self._kept[spare[0]]
+        return batch
 
-    def _exceeds(self, batch: SeenBatch, number: int) -> bool:
-        is_largest = not self._largest or batch.elements > self._seen[self._largest - 1].elements
-        is_longest = not self._longest or _longest(batch) > _longest(self._seen[self._longest - 1])
-        self._largest = number if is_largest else self._largest
-        self._longest = number if is_longest else self._longest
+    def _exceeds(self, batch: SeenBatch) -> bool:
+        is_largest = not self._largest or batch.elements > self.seen[self._largest - 1].elements
+        is_longest = not self._longest or _longest(batch) > _longest(self.seen[self._longest - 1])
+        self._largest = batch.number if is_largest else self._largest
+        self._longest = batch.number if is_longest else self._longest
         return is_largest or is_longest
 
 
-def _elements(batch: SeenBatch) -> int:
-    return batch.elements
+def why_unreadable(seen: SeenBatch, batch: Any) -> str:
+    """Say why batches like this one are not read ahead; empty where they are."""
+    if not seen.shapes:
+        return "its batches hold no tensors"
+    return "it has its batches on the GPU" if any(one.device.type != "cpu" for one in tensors_in(batch)) else ""
+
+
+def seen_batch(number: int, batch: Any) -> SeenBatch:
+    """Return the sizes of a batch, the one of this ``number`` in its epoch."""
+    shapes = _shapes_of(batch)
+    return SeenBatch(number, sum(map(math.prod, shapes.values())), shapes)
+
+
+def size_of(batch: SeenBatch) -> tuple[int, int]:
+    """Return what batches are compared by: all elements, and then those of the largest sample."""
+    return batch.elements, _longest(batch)
 
 
 def _longest(batch: SeenBatch) -> int:
@@ -154,10 +191,13 @@ def _longest(batch: SeenBatch) -> int:
     return max((math.prod(shape[1:]) for shape in batch.shapes.values() if shape), default=0)
 
 
-def _differ(batches: list[SeenBatch], *, is_whole: bool) -> bool:
-    """Return whether batches differ in size; the last one of an epoch may lack samples."""
-    may_lack = is_whole and len(batches) > 1 and batches[-1].elements <= batches[0].elements
-    return len({tuple(one.shapes.items()) for one in (batches[:-1] if may_lack else batches)}) > 1
+def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:
+    """Yield the tensors of a batch, as far as it can be looked through."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif depth < _MOST_DEPTH:
+        for _, one in parts_of(value):
+            yield from tensors_in(one, depth + 1)
 
 
 def _shapes_of(batch: Any) -> dict[str, Shape]:
@@ -185,18 +225,10 @@ def _shapes(value: Any, name: str, depth: int) -> Iterator[tuple[str, Shape]]:
             yield from _shapes(one, f"{name}.{key}".lstrip("."), depth + 1)
 
 
-def _tensors(value: Any, depth: int) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif depth < _MOST_DEPTH:
-        for _, one in parts_of(value):
-            yield from _tensors(one, depth + 1)
-
-
 def _copied(batch: Any) -> Any:
     """Return a batch with containers of its own, and with the same tensors: a script may change the containers."""
     try:
-        return copy.deepcopy(batch, {id(one): one for one in _tensors(batch, 0)})
+        return copy.deepcopy(batch, {id(one): one for one in tensors_in(batch)})
     except Exception:
         return batch  # what cannot be copied is seldom changed
 

@@ -33,7 +33,7 @@ class Mode:
     @property
     def least_steps(self) -> int:
         """Return how many optimizer steps a script needs for the run's purpose."""
-        return self._process.request.measuring.least_steps
+        return self._process.request.least_steps
 
     def installed(self) -> None:
         """Install the mode's own hooks: the script has imported torch, and the other hooks are in place."""

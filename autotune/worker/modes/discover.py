@@ -6,7 +6,6 @@ import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -106,12 +105,13 @@ class DiscoverMode(MeasureMode):
         baseline = replace(self._baseline, attention=frozenset(self._attention))
         ends_at = process.request.ends_at
         assert engine is not None
+        self._stay_at_largest()
         self._description = description_of(process, self._script, engine, baseline, self._inputs)
         # Whatever becomes of the description, the controller has these.
         so_far = self._description.facts_so_far()
         self._may_take_s = may_take_s(
             num_modules=sum(1 for root in self._script.roots.modules() for _ in root.modules()),
-            step_s=0.0 if baseline.measurement is None else fmean(baseline.measurement.step_times_s),
+            step_s=0.0 if baseline.measurement is None else baseline.measurement.step_time_s,
             trial_s=time.monotonic() - self._began_s,
             left_s=None if ends_at is None else ends_at - time.monotonic(),
             searches=[*self._searched(so_far)],

@@ -23,6 +23,10 @@ class LaunchMode(Mode):
     def __post_init__(self) -> None:
         self._is_stale = self._process.request.is_stale
 
+    def installed(self) -> None:
+        """Have batches noted, so that a step that runs out of memory is told with its batch."""
+        self._script.loaders.names_batches = True
+
     def script_begins(self) -> None:
         """Refuse to begin under another torch than the bundle's, where that matters."""
         request = self._process.request

@@ -20,9 +20,11 @@ from ..describing.description import Baseline, optimizer_facts
 from ..describing.root_inputs import RootCall
 from ..garbage import LongLived
 from ..hooks.schedules import ScheduleHooks
+from ..measuring.cycles import BatchCycles
 from ..measuring.memory_matrix import MemoryMatrix
 from ..measuring.memory_split import memory_split
 from ..measuring.peaks import MemoryWatch
+from ..proving.seeds import SEED
 from .base import Mode
 
 
@@ -86,6 +88,8 @@ class MeasureMode(Mode):
         # The trial's outcome, once it was measured and while its memory matrix is taken.
         self._outcome: Outcome | None = None
         self._matrix: MemoryMatrix | None = None
+        self._cycles = BatchCycles(self._script.loaders)
+        self._is_first_step = True
         self._graphs_before_step = 0
         self._occurrences: dict[str, int] = {}
         self._made_schedules = ScheduleHooks()
@@ -94,8 +98,11 @@ class MeasureMode(Mode):
         self._calls_in_step: Counter[Any] | None = None
 
     def installed(self) -> None:
-        """Watch the schedulers that the script makes."""
+        """Watch the schedulers that the script makes, and read batches ahead if that is asked for."""
         self._made_schedules.install()
+        if self._process.request.look_ahead:
+            torch.manual_seed(SEED)  # trials are compared, and a script may shuffle
+            self._script.loaders.may_sample = True
 
     def ready(self) -> None:
         """Begin the trial with its first training call."""
@@ -134,10 +141,11 @@ class MeasureMode(Mode):
             return
         graphs = engine.num_compiled if engine is not None else 0
         compiled, self._graphs_before_step = graphs != self._graphs_before_step, graphs
-        failure = self._applied.problem() if self._meter.steps == 0 else self._engine_stopped(window)
+        failure = self._applied.problem() if self._is_first_step else self._engine_stopped(window)
         if failure is not None:
             process.give_up(failure)
-        if self._meter.steps == 0:
+        if self._is_first_step:
+            self._is_first_step = False
             self._occurrences = self._applied.occurrences()
             # By now its kernels are loaded, and the libraries that they are from.
             process.limit_memory(anew=True)
@@ -145,12 +153,23 @@ class MeasureMode(Mode):
             self._long_lived.first_step_done()
         if not self._meter.measured_steps:
             self._take_stock()
-        is_done = self._meter.step(window, compiled=compiled)
+        had_given_up, place = self._cycles.has_given_up, self._cycles.next()
+        if self._cycles.has_given_up and not had_given_up:
+            process.note("the script does not train with the largest batches of an epoch: it may need more memory")
+            self._meter = None
+            self.ready()
+            assert self._meter is not None
+        is_done = self._meter.step(
+            window, compiled=compiled, weight=place.weight, begins=place.begins, completes=place.completes
+        )
+        if process.steps == 1 and process.request.look_ahead:
+            self._read_epoch()
         process.progressed(measuring_since_s=self._meter.measuring_since_s)
         if is_done:
             self._take_stock()
             self._outcome = self._result()
             if process.request.memory_matrix and isinstance(self._outcome, Measured):
+                self._stay_at_largest()
                 self._matrix = MemoryMatrix(self._script.roots.modules, step=process.steps, rank=process.rank)
             else:
                 self._finish()
@@ -200,10 +219,25 @@ class MeasureMode(Mode):
         if refusal:
             process.end(reason=f"cannot go on to {process.configuration} in this process: {refusal}")
         self._meter = None
+        if (sample := self._script.loaders.sample) is not None:
+            sample.begin()
+        self._cycles, self._is_first_step = BatchCycles(self._script.loaders), True
         self._calls_before = self._calls_in_step = None
         # Caches go before the controller attributes its samples to the next trial.
         self.ready()
         process.progressed()
+
+    def _stay_at_largest(self) -> None:
+        """Look at what a step needs with the largest batch from here on."""
+        if (sample := self._script.loaders.sample) is not None:
+            sample.stay_at_largest()
+
+    def _read_epoch(self) -> None:
+        # Processes that train together take the same number of steps, and each would read an epoch of its own.
+        several = self._process.num_processes > 1
+        loaders, most = self._script.loaders, self._process.request.look_ahead
+        if why_not := "the script trains in several processes" if several else loaders.read_epoch(most):
+            self._process.note(f"no batch was read ahead: {why_not}")
 
     def _take_stock(self) -> None:
         """Keep the figures of models, optimizers and schedulers: when the script has ended, they are gone."""
@@ -221,6 +255,7 @@ class MeasureMode(Mode):
             cause = "no step of the trial used the parts of the model that the plans change"
             return Fallback(cause=cause, advice="Those parts ran earlier only; plans for others can be measured.")
         saved = engine.saved_bytes() if engine is not None else None
+        sample = self._script.loaders.sample
         assert self._baseline.split is not None
         split = replace(self._baseline.split, activations=saved)
         measurement = meter.measurement(
@@ -232,6 +267,7 @@ class MeasureMode(Mode):
             occurrences=self._occurrences,
             schedules=self._schedules,
             epoch_wait_s=self._script.loaders.epoch_wait_s(),
+            largest=None if sample is None or self._cycles.has_given_up else sample.largest,
             notes=process.notes,
         )
         if measurement.peaks.reserved is not None:

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...metering.trial_meter import Window
 from ...records.allocations import Traced
-from ...records.look_ahead import SeenBatch
+from ...records.look_ahead import READING_S, SeenBatch
 from ...records.outcome import Fallback
 from ...records.run import ALL_BLOCKS, FOLLOWED_TEST
 from ..absent.allocator import expands
@@ -33,9 +33,8 @@ from .base import Mode
 
 # Optimizers make their state in their first step. Where there are several, the others may step after the leading one.
 _STEPS, _STEPS_OF_SEVERAL = 2, 3
-# The time for reading batches ahead. Batches that were drawn before it come first: a library may draw some. A script
-# may take no step with a batch.
-_READING_S, _MOST_STEPS_UNREAD, _MOST_STEPS = 60.0, 8, 32
+# Batches that a library has drawn before the reading come first. A script may take no step with a batch.
+_MOST_STEPS_UNREAD, _MOST_STEPS = 8, 32
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,7 @@ class TraceMode(Mode):
         """Put the card in the place of this process's GPU."""
         torch.manual_seed(SEED)  # runs of one command are compared, and a script may shuffle
         process, card = self._process, self._process.request.card
-        self._script.loaders.make_reader = lambda: BatchReader(process.request.look_ahead, _READING_S)
+        self._script.loaders.make_reader = lambda: BatchReader(process.request.look_ahead, READING_S)
         assert card is not None, "a request to trace names a card"
         try:
             pretend(card, self._recorder, process.note)

@@ -1,10 +1,11 @@
 """A script for a GPU whose batches are as long as their longest text, in ways that scripts have."""
 
 import argparse
+import time
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--texts", type=int, default=300)
@@ -15,16 +16,24 @@ parser.add_argument("--of-one-length", action="store_true")
 parser.add_argument("--endless", action="store_true")
 parser.add_argument("--loader-per-step", action="store_true")
 parser.add_argument("--without-loader", action="store_true")
+parser.add_argument("--print", action="store_true")
+parser.add_argument("--no-room-for", type=int, default=10**9, help="the length of a batch that memory is short for")
+parser.add_argument("--evaluate", choices=("train", "other", "same-line"), default="")
+parser.add_argument("--slow", type=float, default=0.0, help="seconds for each text")
+parser.add_argument("--steps", type=int, default=10**9)
+parser.add_argument("--anew", action="store_true", help="a loader for each epoch")
+parser.add_argument("--drawn-ahead", action="store_true")
+parser.add_argument("--epochs-first", type=int, default=0, help="epochs before the one with the longest text")
+parser.add_argument("--device", default="cuda")
+parser.add_argument("--longest", type=int, default=3000)
 options = parser.parse_args()
 
 lengths = [64 if options.of_one_length else 8 + 37 * number % 200 for number in range(options.texts)]
-if not options.of_one_length:
-    lengths[200] = 3000
-
 
 def text(number):
     if number == options.broken_at:
         raise ValueError("the file is broken")
+    time.sleep(options.slow)
     return torch.full((lengths[number],), 1 + number % 50)
 
 
@@ -48,19 +57,34 @@ def pad(texts):
     return {"ids": nn.utils.rnn.pad_sequence(texts, batch_first=True), "names": ["some"] * len(texts)}
 
 
-def loader():
+def loader(evaluates=False):
     data = Endless() if options.endless else Texts()
+    data = Subset(data, range(12)) if evaluates else data
     return DataLoader(data, 4, collate_fn=pad, num_workers=options.workers)
 
 
+def drawn_ahead(made):
+    """As Accelerate draws them."""
+    made = iter(made)
+    after = next(made)
+    while after is not None:
+        batch, after = after, next(made, None)
+        yield batch
+
+
 def batches():
+    epoch = 0
     while True:
+        epoch += 1
+        if not options.of_one_length:
+            lengths[200] = options.longest if epoch > options.epochs_first else 3
         if options.without_loader:
             yield pad([text(number) for number in range(4)])
         elif options.loader_per_step:
             yield next(iter(loader()))
         else:
-            yield from loader()
+            made = loader() if options.anew else of_training
+            yield from drawn_ahead(made) if options.drawn_ahead else made
 
 
 class Net(nn.Module):
@@ -70,17 +94,37 @@ class Net(nn.Module):
         self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128)) for _ in range(3))
 
     def forward(self, ids):
+        if ids.shape[1] >= options.no_room_for:
+            torch.empty(2**50)
         x = self.embed(ids)
         for block in self.blocks:
             x = x + block(x)
         return x
 
 
-model = Net().cuda()
+model = Net().to(options.device)
 optimizer = torch.optim.AdamW(model.parameters())
+of_training, of_evaluation = (loader(evaluates) for evaluates in (False, True))
+
+
+def evaluate():
+    made = {"train": of_training, "other": loader(evaluates=True), "same-line": of_evaluation}[options.evaluate]
+    model.eval()
+    with torch.no_grad():
+        for each in made:
+            model(each["ids"].to(options.device))
+    model.train()
+
+
 for step, batch in enumerate(batches()):
-    loss = model(batch["ids"].cuda()).square().mean() / options.accumulate
+    if options.print:
+        print("ids", "x".join(map(str, batch["ids"].shape)), flush=True)
+    loss = model(batch["ids"].to(options.device)).square().mean() / options.accumulate
     loss.backward()
     if (step + 1) % options.accumulate == 0:
         optimizer.step()
         optimizer.zero_grad()
+    if options.evaluate and step % 5 == 4:
+        evaluate()
+    if step + 1 == options.steps:
+        break

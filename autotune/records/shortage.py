@@ -1,0 +1,28 @@
+"""A launch that ran out of memory: with which batch, and what to do next."""
+
+from __future__ import annotations
+
+from .look_ahead import SeenBatch
+
+OUT_OF_MEMORY_STATUS = 4
+"""The exit status of a launch whose script ran out of memory."""
+
+_NEXT = {
+    "unread": "a study that reads batches ahead measures with the largest: `autotune run --look-ahead 1000`",
+    "larger": "a study that reads more batches ahead measures with it: `autotune run --look-ahead N`",
+    "measured": "a batch as large was measured: look whether other programs use the GPU; if none does, report this",
+}
+
+
+def shortage_text(batch: SeenBatch | None, epoch: int, *, measured: SeenBatch | None) -> str:
+    """Say with which ``batch`` of which ``epoch`` memory ran out, and what to do.
+
+    ``measured`` is the largest batch that the setting was measured with, None where its study read none ahead.
+    """
+    where = "" if batch is None else f" with batch {batch.number} of epoch {epoch}: {batch.sizes}"
+    if measured is None:
+        case = "unread"
+    else:
+        case = "larger" if batch is not None and batch.elements > measured.elements else "measured"
+    told = f". The largest that was measured has {measured.sizes}" if measured is not None and case == "larger" else ""
+    return f"autotune: out of memory{where}{told}\n  next: {_NEXT[case]}\n"
