@@ -141,7 +141,8 @@ def measured(folder: Path, *options: str, configurations: tuple[Configuration, .
         (),
         ("--workers", "2"),
         ("--drawn-ahead",),
-        ("--anew",),
+        ("--leave-after", "10"),
+        ("--anew", "--leave-after", "10"),
         ("--evaluate", "train", "--texts", "204"),
         ("--evaluate", "other"),
         ("--evaluate", "same-line"),
@@ -205,12 +206,24 @@ def printed(run: WorkerRun) -> list[str]:
     return [line for line in run.output.decode().splitlines() if line.startswith("ids ")]
 
 
+def discovered(folder: Path, *, memory_matrix: bool) -> WorkerRun:
+    arguments = ("--device", "cpu", "--longest", "900", "--print")
+    request = Request("discover", str(SCRIPT), arguments, (Configuration(),), QUICK, memory_matrix=memory_matrix)
+    return in_worker(replace(request, look_ahead=1000, may_fork=True), folder=folder)
+
+
 def test_discovery_describes_the_largest_batch(tmp_path: Path) -> None:
-    request = Request("discover", str(SCRIPT), ("--device", "cpu", "--longest", "900"), (Configuration(),), QUICK)
-    found = in_worker(replace(request, look_ahead=1000, may_fork=True), folder=tmp_path).facts
-    assert found.ahead is not None
-    assert (found.ahead.is_whole, found.ahead.largest.number, len(found.ahead.elements)) == (True, LARGEST, NUMBER)
-    assert 900 in found.dimensions.values()
+    runs = [discovered(tmp_path, memory_matrix=memory_matrix) for memory_matrix in (False, True)]
+    facts = runs[0].facts
+    assert facts.ahead is not None
+    assert (facts.ahead.is_whole, facts.ahead.largest.number, len(facts.ahead.elements)) == (True, LARGEST, NUMBER)
+    assert 900 in facts.dimensions.values()
+    described, with_matrix = (at_the_end(printed(run), "ids 4x900") for run in runs)
+    assert with_matrix == described + 2, "the memory matrix is of two steps with the largest batch, too"
+
+
+def at_the_end(sizes: list[str], size: str) -> int:
+    return len([*itertools.takewhile(lambda one: one == size, reversed(sizes))])
 
 
 UNREAD = "a study that reads batches ahead measures with the largest: `autotune run --look-ahead 1000`"

@@ -226,6 +226,14 @@ def test_a_baseline_is_taken_by_enough_repetitions_without_a_regression(gate, he
     assert Path("b.json").read_bytes() == taken
 
 
+def test_a_baseline_of_first_steps_is_not_held_against_a_study_of_epochs(gate):
+    gate(PASSED, "--baseline", "b.json", "--update-baseline")
+    edit_bundle(look_ahead=1000)
+    code, _, errors = gate(PASSED, "--baseline", "b.json")
+    assert code == 2
+    assert "were measured without --look-ahead, those of the bundle with" in errors
+
+
 def test_a_baseline_that_cannot_be_written_leaves_nothing_behind(gate, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")

@@ -110,6 +110,15 @@ def test_a_trial_carries_limit_control_and_filled_arguments() -> None:
     assert request.batch_control == facts.batch_control
 
 
+@pytest.mark.parametrize(("steps", "most"), [(100, 12), (40, 7), (24, 3), (12, 2)])
+def test_the_warm_up_in_cycles_of_batches_leaves_some_to_measure(steps: int, most: int) -> None:
+    facts = study_record().facts
+    assert facts is not None
+    short, ahead = replace(facts, steps=StepsFacts(in_all=steps)), replace(spec(), look_ahead=1000)
+    request = trial_request(ahead, short, [Configuration(batch_size=16)], 10**9)
+    assert (request.look_ahead, request.measuring.max_warmup_steps) == (1000, most)
+
+
 @pytest.mark.parametrize(("size", "most"), [(16, 12), (48, 8), (64, 5), (192, 2)])
 def test_the_warm_up_of_a_script_with_few_steps_leaves_some_to_measure(size: int, most: int) -> None:
     """Guards trials of short scripts on busy machines, where step times do not settle."""

@@ -401,6 +401,19 @@ def test_sizes_that_the_data_has_too_few_steps_for_are_left_out():
     assert largest * least <= 16 * 36 < 2 * largest * least
 
 
+def test_trials_in_cycles_of_batches_take_more_steps():
+    facts = dataclasses.replace(FACTS, steps=StepsFacts(in_pass=36.0, in_all=36))
+    ahead = dataclasses.replace(SPEC, look_ahead=1000)
+    largest = max(build_space(facts, ahead).batch_sizes)
+    assert largest * ahead.least_steps <= 16 * 36 < 2 * largest * ahead.least_steps
+    assert ahead.least_steps == 23 > SPEC.least_steps
+
+
+def test_reading_an_epoch_comes_on_top_of_a_trial_s_time():
+    assert dataclasses.replace(SPEC, look_ahead=1000).trial_deadline_s == SPEC.trial_timeout_s + 60.0
+    assert SPEC.trial_deadline_s == SPEC.trial_timeout_s
+
+
 def test_sizes_that_were_asked_for_are_tried_as_far_as_the_data_has_one_such_batch():
     assert max(sizes_with(StepsFacts(in_pass=8.0), limits=(8, 512))) == 128
 

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from itertools import islice
 
 import torch
 from torch import nn
@@ -22,6 +23,7 @@ parser.add_argument("--evaluate", choices=("train", "other", "same-line"), defau
 parser.add_argument("--slow", type=float, default=0.0, help="seconds for each text")
 parser.add_argument("--steps", type=int, default=10**9)
 parser.add_argument("--anew", action="store_true", help="a loader for each epoch")
+parser.add_argument("--leave-after", type=int, default=10**9, help="batches, in each epoch")
 parser.add_argument("--drawn-ahead", action="store_true")
 parser.add_argument("--epochs-first", type=int, default=0, help="epochs before the one with the longest text")
 parser.add_argument("--device", default="cuda")
@@ -84,7 +86,7 @@ def batches():
             yield next(iter(loader()))
         else:
             made = loader() if options.anew else of_training
-            yield from drawn_ahead(made) if options.drawn_ahead else made
+            yield from islice(drawn_ahead(made) if options.drawn_ahead else made, options.leave_after)
 
 
 class Net(nn.Module):
