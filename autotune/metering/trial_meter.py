@@ -143,9 +143,18 @@ class TrialMeter:
         return sum(len(one.weights) for one in self._counted())
 
     @property
+    def _measured_rounds(self) -> int:
+        return len(self._rounds) - self._counts_from
+
+    @property
+    def is_measuring(self) -> bool:
+        """Return whether steps have been measured."""
+        return self._measured_rounds > 0
+
+    @property
     def has_figure(self) -> bool:
         """Return whether enough steps were measured for a figure."""
-        return len(self._counted()) >= FEWEST_ROUNDS
+        return self._measured_rounds >= FEWEST_ROUNDS
 
     def script_ended(self) -> None:
         """Count the steps before the device was warm as well, where those after it are too few: no others come."""
@@ -248,7 +257,7 @@ class TrialMeter:
         return max(recent) <= 1.2 * min(recent)
 
     def _enough(self) -> bool:
-        rules, done = self.measuring, len(self._counted())
+        rules, done = self.measuring, self._measured_rounds
         if self.fixed_length:
             return done >= max(_FIXED_STEPS, self._least.steps)
         elapsed_s = time.perf_counter() - self._window_began_s
@@ -291,7 +300,7 @@ class TrialMeter:
         if len(times) < FEWEST_ROUNDS:  # a device may be at work on the others
             return False
         low_s, _ = median_interval(times)
-        samples = sum(one.samples for one in self._counted()) / len(self._counted())
+        samples = sum(one.samples for one in self._counted()) / self._measured_rounds
         return 0 < samples < self.measuring.rate_to_beat * low_s
 
     def measurement(self, *, notes: list[str], **fields: Any) -> Measurement:

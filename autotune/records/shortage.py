@@ -8,6 +8,7 @@ OUT_OF_MEMORY_STATUS = 4
 """The exit status of a launch whose script ran out of memory."""
 
 _NEXT = {
+    "elsewhere": "no batch was under way that its training has drawn: the lines above say where it was",
     "unread": "a study that reads batches ahead measures with the largest: `autotune run --look-ahead 1000`",
     "larger": "a study that reads more batches ahead measures with it: `autotune run --look-ahead N`",
     "measured": "a batch as large was measured: look whether other programs use the GPU; if none does, report this",
@@ -20,9 +21,13 @@ def shortage_text(batch: SeenBatch | None, epoch: int, *, measured: SeenBatch | 
     ``measured`` is the largest batch that the setting was measured with, None where its study read none ahead.
     """
     where = "" if batch is None else f" with batch {batch.number} of epoch {epoch}: {batch.sizes}"
-    if measured is None:
+    told = ""
+    if batch is None:
+        case = "elsewhere"
+    elif measured is None:
         case = "unread"
+    elif batch.elements <= measured.elements:
+        case = "measured"
     else:
-        case = "larger" if batch is not None and batch.elements > measured.elements else "measured"
-    told = f". The largest that was measured has {measured.sizes}" if measured is not None and case == "larger" else ""
+        case, told = "larger", f". The largest that was measured has {measured.sizes}"
     return f"autotune: out of memory{where}{told}\n  next: {_NEXT[case]}\n"

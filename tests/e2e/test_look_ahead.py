@@ -159,9 +159,13 @@ def test_a_trial_is_measured_in_cycles_of_batches(options: tuple[str, ...], tmp_
     assert found.largest.shapes == {"ids": (4, 900)}
 
 
-def test_a_step_of_several_batches_is_counted_as_one(tmp_path: Path) -> None:
-    found = measured(tmp_path, "--accumulate", "3").measurement()
+@pytest.mark.parametrize("options", [(), ("--drawn-ahead",), ("--drawn-ahead", "--leave-after", "31")], ids=" ".join)
+def test_a_step_of_several_batches_is_counted_as_one_and_has_one_size(options: tuple[str, ...], tmp_path: Path) -> None:
+    run = measured(tmp_path, "--accumulate", "3", "--print", *options)
+    found = run.measurement()
     assert (found.cycle, found.micro_batches, set(found.samples_per_step)) == (4, 3.0, {48})
+    sizes = printed(run)
+    assert all(len({*sizes[step : step + 3]}) == 1 for step in range(6, 30, 3)) or "--leave-after" in options
 
 
 @pytest.mark.parametrize("options", [("--loader-per-step",), ("--without-loader",), ("--of-one-length",)])

@@ -245,7 +245,8 @@ def sample_of(*lengths: int, per_step: int = 1) -> EpochSample:
 
 
 def lengths_from(sample: EpochSample, number: int) -> list[int]:
-    return [sample.next()[1][0].shape[1] for _ in range(number)]
+    handed = [sample.next() for _ in range(number)]
+    return [0 if one is None else one[1][0].shape[1] for one in handed]
 
 
 def test_the_largest_comes_first_and_then_cycles_of_what_stands_for_the_epoch() -> None:
@@ -263,6 +264,19 @@ def test_a_step_of_several_batches_gets_batches_of_one_size() -> None:
     lengths = lengths_from(sample_of(3, 5, 8, per_step=2), 8)
     assert lengths[:4] == [8, 8, 8, 8]
     assert lengths[4] == lengths[5] != lengths[6] == lengths[7]
+
+
+def test_a_step_that_has_begun_gets_its_own_batches() -> None:
+    """Guards libraries that draw ahead: all batches of a step are to be of one size."""
+    sample = sample_of(3, 5, 8, per_step=3)
+    sample.begin(drawn=1)
+    assert lengths_from(sample, 5) == [0, 0, 8, 8, 8]
+    sample.begin(drawn=3)
+    assert lengths_from(sample, 4) == [8] * 4
+    sample.begin_epoch(0)
+    assert lengths_from(sample, 4) == [3, 3, 3, 5]
+    sample.begin_epoch(2)
+    assert lengths_from(sample, 4) == [0, 8, 8, 8]
 
 
 EPOCHS = {
@@ -295,7 +309,9 @@ def test_a_rare_and_long_batch_is_not_a_part_of_each_cycle() -> None:
 
 def test_equal_largest_batches_are_one() -> None:
     sample = sample_of(9, 3, 9, 4, 9, 5)
-    assert (sample.largest.number, sample.next()[0].number) == (1, 1)
+    handed = sample.next()
+    assert handed is not None
+    assert (sample.largest.number, handed[0].number) == (1, 1)
     found = sample.found()
     assert found is not None
     assert found.largest == sample.largest
@@ -345,10 +361,11 @@ class Holder:
         torch.ones(2, 3),
         {"ids": torch.ones(2), "texts": [["a"], ["b"]], "inner": {"x": torch.ones(3)}},
         (torch.ones(2), [torch.ones(3)] * 20),
+        (7, torch.ones(2), [None, torch.ones(3)]),
         UserDict(ids=torch.ones(2)),
         Holder(torch.ones(2)),
     ],
-    ids=["tensor", "dict", "lists of images", "encoding", "object"],
+    ids=["tensor", "dict", "lists of images", "numbers beside them", "encoding", "object"],
 )
 def test_a_script_may_write_into_what_it_gets(batch: Any) -> None:
     """Guards values that a script scales in place, shapes that it changes, and labels that it pops."""
@@ -377,9 +394,9 @@ class FakeLoaders:
 
     def __init__(self, *lengths: int) -> None:
         self.sample = sample_of(*lengths) if lengths else None
-        self.taken: Sequence[SeenBatch] = ()
+        self.taken: Sequence[SeenBatch | None] = ()
 
-    def step_took(self) -> Sequence[SeenBatch]:
+    def step_took(self) -> Sequence[SeenBatch | None]:
         return self.taken
 
 

@@ -37,7 +37,8 @@ class EpochSample(EpochReading):
         self.refusal = ""
         self._kept: list[tuple[SeenBatch, Drawn]] = []  # by size
         self._per_step = per_step
-        self._waiting: Iterator[int] = iter(())
+        self._order: Iterator[int] = iter(())
+        self._number = self._left = self._own = 0
         self.weights: dict[int, float] = {}
         try:
             self.read(lambda: self._keep(draw()))
@@ -55,19 +56,32 @@ class EpochSample(EpochReading):
         """Return the largest batch."""
         return self._kept[-1][0]
 
-    def begin(self) -> None:
-        """Hand out batches from the largest on."""
-        numbers = itertools.chain([self.largest.number] * LARGEST_HANDED, itertools.cycle(self.weights))
-        self._waiting = (number for number in numbers for _ in range(self._per_step))
+    def begin(self, drawn: int = 0) -> None:
+        """Hand out batches from the largest on; the script has ``drawn`` some already that it has not taken yet."""
+        self._order = itertools.chain([self.largest.number] * LARGEST_HANDED, itertools.cycle(self.weights))
+        # All batches of a step are to be of one size.
+        self._left, self._own = 0, -drawn % self._per_step
+
+    def begin_epoch(self, taken: int) -> None:
+        """Begin an epoch of the script's, in a step that has ``taken`` so many batches: the last one may lack some."""
+        self._left, self._own = 0, -taken % self._per_step
 
     def stay_at_largest(self) -> None:
         """Hand out the largest batch from here on."""
-        self._waiting = iter(lambda: self.largest.number, None)
+        self._order, self._left = itertools.repeat(self.largest.number), 0
 
-    def next(self) -> tuple[SeenBatch, Drawn]:
-        """Return the next batch, which the script may change: its sizes, and a copy with the number of its samples."""
-        number = next(self._waiting)
-        seen, (batch, samples) = next(one for one in self._kept if one[0].number == number)
+    def next(self) -> tuple[SeenBatch, Drawn] | None:
+        """Return the next batch, which the script may change: its sizes, and a copy with the number of its samples.
+
+        None where the script is to get its own, for a step that has begun.
+        """
+        if self._own:
+            self._own -= 1
+            return None
+        if not self._left:
+            self._number, self._left = next(self._order), self._per_step
+        self._left -= 1
+        seen, (batch, samples) = next(one for one in self._kept if one[0].number == self._number)
         return seen, (copied(batch), samples)
 
     def _whole(self) -> list[SeenBatch]:
@@ -136,12 +150,12 @@ def _interpolated(at: Sequence[int], sizes: Sequence[int]) -> list[float]:
 def copied(value: Any) -> Any:
     """Copy a batch: its tensors and containers, so that a script may write into both."""
     if isinstance(value, torch.Tensor):
-        copy_ = value.clone()
-        return copy_.pin_memory() if value.is_pinned() else copy_
+        pinned = value.is_pinned()  # a copy from other memory to a GPU would wait
+        return torch.empty_like(value, pin_memory=True).copy_(value) if pinned else value.clone()
     if type(value) is dict:
         return {name: copied(one) for name, one in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(value) if not value or isinstance(value[0], PLAIN) else type(value)(map(copied, value))
+        return type(value)(value if all(isinstance(one, PLAIN) for one in value) else map(copied, value))
     if not parts_of(value):
         return value
     try:

@@ -94,6 +94,7 @@ class LoaderHooks:
         """Whether an epoch may be read, and batches be handed out that stand for it."""
         self.sample: EpochSample | None = None
         self._sampled: Any = None  # the loader that the sample is of
+        self._made_before_sample = 0  # loaders
         self._is_aside = False
         self.names_batches = False
         """Whether the sizes of batches are noted, to name the one under way in a step that fails."""
@@ -196,12 +197,15 @@ class LoaderHooks:
             site for site, made in by_site.items() if made[0].trained and all(one.trained for one in made[:-1])
         )
 
-    def step_took(self) -> tuple[SeenBatch, ...]:
-        """Return the batches that a step has taken; from the first such step on, others may be read ahead."""
+    def step_took(self) -> tuple[SeenBatch | None, ...]:
+        """Return the batches that a step has taken, None for those whose sizes were not noted.
+
+        From the first such step on, others may be read ahead.
+        """
         taken, self._taken = self._taken, []
         for loader, _ in taken:
             loader.per_step = loader.per_step or sum(one is loader for one, _ in taken)
-        return tuple(seen for _, seen in taken if seen is not None)
+        return tuple(seen for _, seen in taken)
 
     def read_epoch(self, most: int) -> str:
         """Read an epoch of the loader that feeds training, up to so many batches, to hand out what stands for it.
@@ -212,10 +216,19 @@ class LoaderHooks:
         if len(self.training_loaders()) != 1 or len(feeding) != 1:
             return self.why_unread()
         (draws,) = feeding
+        made_by = draws.made_by
+        if any(hasattr(type(one), "__next__") for one in (made_by.dataset, made_by.sampler, made_by.batch_sampler)):
+            return "its data can be read once only"
         sample = EpochSample(most, self._drawing_aside(draws.made_by), per_step=draws.loader.per_step)
         if not sample.refusal:
-            self.sample, self._sampled = sample, draws.made_by
+            self.sample, self._sampled, self._made_before_sample = sample, made_by, len(self.loaders)
+            self.begin_sample()
         return sample.refusal
+
+    def begin_sample(self) -> None:
+        """Hand out the batches that stand for an epoch from the largest on."""
+        if self.sample is not None:
+            self.sample.begin(max((len(one.sizes) for one in self._open.values() if one.role == "training"), default=0))
 
     def _drawing_aside(self, loader: Any) -> Callable[[], tuple[Any, int]]:
         """Return what draws the batches of an epoch of its own from a loader, with the numbers of their samples."""
@@ -252,10 +265,11 @@ class LoaderHooks:
 
     def _sample_for(self, draws: _Draws) -> EpochSample | None:
         """Return what an iterator's batches are replaced by; None where they are not."""
-        if self.sample is None or not self.sample.differs or draws.role == "evaluation":
+        if self.sample is None or not self.sample.differs or draws.role == "evaluation" or draws.evaluated:
             return None
-        # A script may make its loader anew for each epoch, with its data set. The same line may make others.
-        is_alike = draws.loader.site == self._by_loader[self._sampled].site
+        # A script may make its loader anew for each epoch, with its data set. Its line may have made others before.
+        is_new = draws.loader.ordinal >= self._made_before_sample
+        is_alike = is_new and draws.loader.site == self._by_loader[self._sampled].site
         is_of_it = draws.made_by is self._sampled or (
             is_alike and type(draws.made_by.dataset) is type(self._sampled.dataset)
         )
@@ -328,7 +342,7 @@ class LoaderHooks:
             if record is not None and hooks._rests and record.site in hooks._trained_sites:
                 own._autotune_draws = _Draws(record)
             if record is not None and hooks._is_aside:
-                own._autotune_draws = _Draws(replace(record))
+                own._autotune_draws = _Draws(replace(record, starts_s=[], waits_s=deque(maxlen=1)))
             elif record is not None and not hooks._rests:
                 record.epoch = _epoch(loader, record.batch_size)
                 own._autotune_draws = hooks._open[id(own)] = _Draws(record)
@@ -359,8 +373,10 @@ class LoaderHooks:
             sample = None if draws is None else hooks._sample_for(draws)
             if draws is None or sample is None:
                 return batch
-            seen, (batch, size) = sample.next()
-            draws.sizes[-1] = size, seen
+            handed = sample.next()
+            if handed is not None:
+                seen, (batch, size) = handed
+                draws.sizes[-1] = size, seen
             return batch
 
         def read(own: Any, draws: _Draws) -> Any:
@@ -379,8 +395,8 @@ class LoaderHooks:
             draws = getattr(own, "_autotune_draws", None)
             try:
                 batch = advance(own)
-            except StopIteration:
-                if draws is not None and len(draws.under_way) > 1:
+            except Exception:  # also that an epoch has ended
+                if draws is not None and draws.under_way:
                     draws.under_way.popleft()
                 raise
             if draws is not None and hooks.names_batches and draws.role != "evaluation":
@@ -409,6 +425,8 @@ class LoaderHooks:
                 draws.start_s = time.perf_counter() - began_s
                 hooks._epochs[draws.loader.site] += 1
                 draws.epoch, draws.drawn = hooks._epochs[draws.loader.site], 0
+                if hooks._sample_for(draws) is hooks.sample is not None:
+                    hooks.sample.begin_epoch(len(hooks._taken))
             return made
 
         torch.utils.data.DataLoader.__iter__ = __iter__  # type: ignore[method-assign]

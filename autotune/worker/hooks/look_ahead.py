@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...records.look_ahead import LookAhead, SeenBatch, Shape
-from .batch_parts import MOST_NAMED, parts_of
+from .batch_parts import MOST_NAMED, MOST_VALUES, PLAIN, parts_of
 
 # A batch and the number of its samples.
 Drawn = tuple[Any, int]
@@ -217,7 +217,8 @@ def _shapes(value: Any, name: str, depth: int) -> Iterator[tuple[str, Shape]]:
     elif isinstance(getattr(value, "shape", None), tuple):
         yield name or "batch", tuple(map(int, value.shape))
     elif isinstance(value, (list, tuple)) and len(value) > MOST_NAMED:
-        inner = [shape for one in value for _, shape in _shapes(one, "", depth + 1)]
+        listed = () if isinstance(value[0], PLAIN) else value[:MOST_VALUES]
+        inner = [shape for one in listed for _, shape in _shapes(one, "", depth + 1)]
         if inner:
             yield f"{name} (all)".strip(), (sum(map(math.prod, inner)),)
     elif depth < _MOST_DEPTH:

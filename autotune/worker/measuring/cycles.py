@@ -47,13 +47,14 @@ class BatchCycles:
         self._steps = 0 if place.completes else self._steps
         return Place() if self.has_given_up else place
 
-    def _in_lead(self, taken: Sequence[SeenBatch], largest: SeenBatch) -> Place:
+    def _in_lead(self, taken: Sequence[SeenBatch | None], largest: SeenBatch) -> Place:
         self._with_largest += largest in taken
         self._is_cyclic = self._with_largest >= LARGEST_HANDED
         return Place(begins=self._steps == 1, completes=self._is_cyclic)
 
-    def _in_cycle(self, taken: Sequence[SeenBatch], weights: Mapping[int, float]) -> Place:
-        number = taken[-1].number if taken else 0
+    def _in_cycle(self, taken: Sequence[SeenBatch | None], weights: Mapping[int, float]) -> Place:
+        numbers = {0 if one is None else one.number for one in taken}
+        number = numbers.pop() if len(numbers) == 1 else 0
         begins = not self._taken or number in self._taken
         self._taken = {number} if begins else {*self._taken, number}
         if number not in weights:

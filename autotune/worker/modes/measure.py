@@ -151,12 +151,12 @@ class MeasureMode(Mode):
             process.limit_memory(anew=True)
         if process.steps == 1 and len(process.request.configurations) > 1:
             self._long_lived.first_step_done()
-        if not self._meter.measured_steps:
+        if not self._meter.is_measuring:
             self._take_stock()
         had_given_up, place = self._cycles.has_given_up, self._cycles.next()
         if self._cycles.has_given_up and not had_given_up:
-            process.note("the script does not train with the largest batches of an epoch: it may need more memory")
-            self._meter = None
+            process.note("the script does not train with the batches of an epoch: it may need more memory")
+            self._meter = self._script.loaders.sample = None
             self.ready()
             assert self._meter is not None
         is_done = self._meter.step(
@@ -219,8 +219,7 @@ class MeasureMode(Mode):
         if refusal:
             process.end(reason=f"cannot go on to {process.configuration} in this process: {refusal}")
         self._meter = None
-        if (sample := self._script.loaders.sample) is not None:
-            sample.begin()
+        self._script.loaders.begin_sample()
         self._cycles, self._is_first_step = BatchCycles(self._script.loaders), True
         self._calls_before = self._calls_in_step = None
         # Caches go before the controller attributes its samples to the next trial.
@@ -267,7 +266,7 @@ class MeasureMode(Mode):
             occurrences=self._occurrences,
             schedules=self._schedules,
             epoch_wait_s=self._script.loaders.epoch_wait_s(),
-            largest=None if sample is None or self._cycles.has_given_up else sample.largest,
+            largest=None if sample is None else sample.largest,
             notes=process.notes,
         )
         if measurement.peaks.reserved is not None:

@@ -137,7 +137,7 @@ class TraceMode(Mode):
     def _reads_on(self) -> bool:
         """Return whether batches are still to be read ahead, or to be followed."""
         loaders = self._script.loaders
-        self._of_steps.append(loaders.step_took())
+        self._of_steps.append(tuple(filter(None, loaders.step_took())))
         if not self._process.request.look_ahead or self._steps >= _MOST_STEPS:
             return False
         if loaders.reading is None:
