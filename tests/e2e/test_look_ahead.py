@@ -178,6 +178,22 @@ def test_where_nothing_is_to_be_gained_steps_are_measured_as_they_come(
     assert told == ("--of-one-length" not in options), found.notes
 
 
+@pytest.mark.parametrize(
+    ("option", "note"),
+    [
+        (("--read-once",), "no batch was read ahead: its data can be read once only"),
+        (("--skip-longer", "800"), "the script does not train with the batches of an epoch: it may need more memory"),
+    ],
+    ids=["read once", "skips"],
+)
+def test_a_trial_that_an_epoch_does_not_suit_is_measured_and_says_so(
+    option: tuple[str, ...], note: str, tmp_path: Path
+) -> None:
+    found = measured(tmp_path, *option).measurement()
+    assert (found.cycle, found.largest, set(found.samples_per_step)) == (1, None, {4})
+    assert found.notes == (note,)
+
+
 @pytest.mark.parametrize("options", [(), ("--anew",)], ids=["one loader", "a loader for each epoch"])
 def test_a_step_waits_for_the_loader_as_in_training(options: tuple[str, ...], tmp_path: Path) -> None:
     """Guards scripts that wait for their data: faster steps are no gain to them."""

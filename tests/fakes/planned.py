@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,11 @@ class Planned:
         self.engine = engine()
         self.refusal: str | None = None
         self._compiled: Callable[..., Any] | None = None
+        self._dynamic: tuple[int, ...] = ()
+
+    def mark_dynamic(self, *dimensions: int) -> None:
+        """Have these dimensions of the inputs traced with symbols as sizes."""
+        self._dynamic = dimensions
 
     def plain(self) -> Trace:
         """A step of the model as it is."""
@@ -126,7 +132,10 @@ class Planned:
         self.model.load_state_dict(self._state)
         self.model.zero_grad(set_to_none=True)
         torch.manual_seed(7)
-        return [tensor.clone() for tensor in self.inputs]
+        inputs = [tensor.clone() for tensor in self.inputs]
+        for tensor, dimension in itertools.product(inputs, self._dynamic):
+            torch._dynamo.maybe_mark_dynamic(tensor, dimension)
+        return inputs
 
 
 def kept_bytes(forward: Callable[[], Any], lasting: Iterable[torch.Tensor]) -> int:

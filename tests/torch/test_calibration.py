@@ -45,15 +45,7 @@ def planned(case: str, batch_size: int, *, dynamic: bool = False) -> Planned:
 
     model = Planned(CASES[case].make, inputs)
     if dynamic:
-        begin = model._begin
-
-        def marked() -> list[torch.Tensor]:
-            tensors = begin()
-            for tensor in tensors:
-                torch._dynamo.maybe_mark_dynamic(tensor, 0)
-            return tensors
-
-        model._begin = marked  # type: ignore[method-assign]
+        model.mark_dynamic(0)
     return model
 
 

@@ -221,15 +221,7 @@ class Overwriting(nn.Module):
 @pytest.mark.parametrize("traces_sizes", [False, True])
 def test_clusters_have_the_same_names_whether_sizes_are_traced_or_not(*, traces_sizes: bool) -> None:
     planned = Planned(Overwriting, lambda: (torch.randint(0, 28, (BATCH, LENGTH)),))
-    begin = planned._begin
-
-    def begin_traced() -> list[torch.Tensor]:
-        (tokens,) = begin()
-        for dimension in (0, 1) if traces_sizes else ():
-            torch._dynamo.maybe_mark_dynamic(tokens, dimension)
-        return [tokens]
-
-    planned._begin = begin_traced  # type: ignore[method-assign]
+    planned.mark_dynamic(*((0, 1) if traces_sizes else ()))
     gradients = planned.step()
     assert gradients == planned.plain()
     assert bool(planned.engine.graphs[0].current.symbolic_dimensions) == traces_sizes

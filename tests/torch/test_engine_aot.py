@@ -427,15 +427,8 @@ def test_plans_are_not_switched_under_a_forward_whose_backward_could_not_be_told
 def test_plans_are_switched_where_sizes_are_symbols(case: str) -> None:
     """Guards batches of many sizes: the runtime marks sizes of saved tensors by their place among them."""
     model = Planned(CASES[case].make, CASES[case].inputs)
-    whole, begin = model.inputs, model._begin
-
-    def marked() -> list[torch.Tensor]:
-        tensors = begin()
-        for tensor in tensors:
-            torch._dynamo.maybe_mark_dynamic(tensor, 0)
-        return tensors
-
-    model._begin = marked  # type: ignore[method-assign]
+    whole = model.inputs
+    model.mark_dynamic(0)
     model.step()
     for plans in ((), *((plan,) for plan in model.plans()), ()):
         for rows in (len(whole[0]), len(whole[0]) // 2):

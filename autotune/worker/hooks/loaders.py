@@ -91,14 +91,14 @@ class LoaderHooks:
         self.make_reader: Callable[[], BatchReader] | None = None
         self.reading: BatchReader | None = None
         self.may_sample = False
-        """Whether an epoch may be read, and batches be handed out that stand for it."""
+        """Set where an epoch may be read, and batches be handed out that stand for it."""
         self.sample: EpochSample | None = None
         self._sampled: Any = None  # the loader that the sample is of
         self._made_before_sample = 0  # loaders
         self._is_aside = False
+        self._most_waiting = 0  # batches that were drawn at a training call of the first step: a library draws ahead
         self.names_batches = False
-        """Whether the sizes of batches are noted, to name the one under way in a step that fails."""
-        self._most_under_way = 0  # 0 until the first training call
+        """Set where the sizes of batches are noted, to name the one under way in a step that fails."""
         self._under_way: _Draws | None = None
         self._epochs: Counter[str] = Counter()
         self._taken: list[tuple[_Loader, SeenBatch | None]] = []
@@ -148,7 +148,10 @@ class LoaderHooks:
         for draws in feeding:
             draws.role = "training"
             draws.loader.trained += 1
-            self._most_under_way = self._most_under_way or len(draws.under_way)
+            if self.sample is None:
+                self._most_waiting = max(self._most_waiting, len(draws.sizes))
+            while self.sample is not None and len(draws.sizes) > self._most_waiting:
+                draws.sizes.popleft()  # a batch that the script has left out
             size, seen = draws.sizes.popleft()
             taken += size
             self._taken += [(draws.loader, seen)] if self.make_reader or self.may_sample else []
@@ -259,7 +262,7 @@ class LoaderHooks:
     def _note(self, draws: _Draws, batch: Any) -> None:
         draws.drawn += 1
         draws.under_way.append(seen_batch(draws.drawn, batch))
-        if self._most_under_way and len(draws.under_way) > self._most_under_way:
+        if self._most_waiting and len(draws.under_way) > self._most_waiting:
             draws.under_way.popleft()
         self._under_way = draws
 

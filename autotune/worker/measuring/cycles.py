@@ -34,7 +34,7 @@ class BatchCycles:
         self._is_cyclic = False
         self._taken: set[int] = set()
         self.has_given_up = False
-        """Whether the script does not take the batches that it is given, and steps are measured as they come."""
+        """Set once the script does not train with the batches that it is given; then steps come as they are."""
 
     def next(self) -> Place:
         """Return the place of the step that has ended."""

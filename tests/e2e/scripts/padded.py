@@ -24,6 +24,8 @@ parser.add_argument("--slow", type=float, default=0.0, help="seconds for each te
 parser.add_argument("--steps", type=int, default=10**9)
 parser.add_argument("--anew", action="store_true", help="a loader for each epoch")
 parser.add_argument("--leave-after", type=int, default=10**9, help="batches, in each epoch")
+parser.add_argument("--skip-longer", type=int, default=10**9, help="batches of this length")
+parser.add_argument("--read-once", action="store_true", help="the data set is its own iterator")
 parser.add_argument("--drawn-ahead", action="store_true")
 parser.add_argument("--epochs-first", type=int, default=0, help="epochs before the one with the longest text")
 parser.add_argument("--device", default="cuda")
@@ -58,17 +60,28 @@ class Endless(IterableDataset):
             number += 1
 
 
+class ReadOnce(IterableDataset):
+    def __init__(self):
+        self.texts = map(text, range(len(lengths)))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self.texts)
+
+
 def pad(texts):
     return {"ids": nn.utils.rnn.pad_sequence(texts, batch_first=True), "names": ["some"] * len(texts)}
 
 
 def loader(evaluates=False):
-    data = Endless() if options.endless else Texts(12 if evaluates else len(lengths))
+    data = Endless() if options.endless else ReadOnce() if options.read_once else Texts(12 if evaluates else len(lengths))
     return DataLoader(data, 4, collate_fn=pad, num_workers=options.workers)
 
 
 def drawn_ahead(made):
-    """As Accelerate draws them."""
+    """Draw each batch while the one before is trained with, as Accelerate does."""
     made = iter(made)
     after = next(made)
     while after is not None:
@@ -124,6 +137,8 @@ def evaluate():
 for step, batch in enumerate(batches()):
     if options.print:
         print("ids", "x".join(map(str, batch["ids"].shape)), flush=True)
+    if batch["ids"].shape[1] > options.skip_longer:
+        continue
     loss = model(batch["ids"].to(options.device)).square().mean() / options.accumulate
     loss.backward()
     if (step + 1) % options.accumulate == 0:
