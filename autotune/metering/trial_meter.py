@@ -199,7 +199,7 @@ class TrialMeter:
         took_s = now - (self._began_s if self._last_s is None else self._last_s)
         is_first, self._last_s = self._last_s is None, now
         one = self._round
-        one.seconds += one.weights[-1] * took_s
+        one.seconds += took_s
         if compiled or is_first:
             self._at_work_since_s = now
         if compiled:

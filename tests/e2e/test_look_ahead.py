@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,8 @@ def test_a_step_of_several_batches_is_counted_as_one_and_has_one_size(options: t
     found = run.measurement()
     assert (found.cycle, found.micro_batches, set(found.samples_per_step)) == (4, 3.0, {48})
     sizes = printed(run)
-    assert all(len({*sizes[step : step + 3]}) == 1 for step in range(6, 30, 3)) or "--leave-after" in options
+    steps = [len({*sizes[first : first + 3]}) == 1 for first in range(6, len(sizes) - 2, 3)]
+    assert sum(steps) > 0.85 * len(steps), "but for steps in which an epoch ends"
 
 
 @pytest.mark.parametrize("options", [("--loader-per-step",), ("--without-loader",), ("--of-one-length",)])
@@ -191,7 +193,7 @@ def test_a_trial_that_an_epoch_does_not_suit_is_measured_and_says_so(
 ) -> None:
     found = measured(tmp_path, *option).measurement()
     assert (found.cycle, found.largest, set(found.samples_per_step)) == (1, None, {4})
-    assert found.notes == (note,)
+    assert note in found.notes
 
 
 @pytest.mark.parametrize("options", [(), ("--anew",)], ids=["one loader", "a loader for each epoch"])
@@ -199,6 +201,18 @@ def test_a_step_waits_for_the_loader_as_in_training(options: tuple[str, ...], tm
     """Guards scripts that wait for their data: faster steps are no gain to them."""
     found = measured(tmp_path, "--slow", "0.02", "--texts", "204", *options).measurement()
     assert found.step_time_s > 4 * 0.02
+
+
+def test_an_evaluation_has_the_script_s_own_batches(tmp_path: Path) -> None:
+    run = measured(tmp_path, "--evaluate", "train", "--print", "--texts", "204")
+    first = list(itertools.takewhile(lambda line: not line.startswith("ids "), lines_from(run, "evaluated ")))
+    assert len(first) == 51
+    assert len({*first}) > 6, "all but the first may be known for an evaluation's"
+
+
+def lines_from(run: WorkerRun, start: str) -> Iterator[str]:
+    lines = run.output.decode().splitlines()
+    return itertools.dropwhile(lambda line: not line.startswith(start), lines)
 
 
 def test_epochs_end_where_the_script_s_do(tmp_path: Path) -> None:
@@ -277,10 +291,20 @@ def test_a_launch_that_runs_out_of_memory_names_the_batch(
     assert f"autotune: out of memory with batch {LARGEST} of epoch 1: {sizes}{told}\n  next: {step}" in found.errors
 
 
-def test_a_library_that_draws_ahead_does_not_mislead(tmp_path: Path, make_bundle: MakeBundle) -> None:
-    arguments = ("--device", "cpu", "--longest", "900", "--no-room-for", "900", "--drawn-ahead", "--epochs-first", "2")
+@pytest.mark.parametrize("options", [("--drawn-ahead",), ("--workers", "2")], ids=["drawn ahead", "workers that stay"])
+def test_a_library_that_draws_ahead_does_not_mislead(
+    options: tuple[str, ...], tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    arguments = ("--device", "cpu", "--longest", "900", "--no-room-for", "900", "--epochs-first", "2", *options)
     found = run_inside("launch", make_bundle(SCRIPT), SCRIPT, "--", *arguments, folder=tmp_path)
     assert f"out of memory with batch {LARGEST} of epoch 3: ids 4x900" in found.errors
+
+
+def test_an_evaluation_that_runs_out_of_memory_is_no_batch_s_fault(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    arguments = ("--device", "cpu", "--evaluate", "other", "--no-room-to-evaluate")
+    found = run_inside("launch", make_bundle(SCRIPT), SCRIPT, "--", *arguments, folder=tmp_path)
+    assert found.status == OUT_OF_MEMORY_STATUS
+    assert "autotune: out of memory\n  next: no batch was under way" in found.errors
 
 
 def test_any_other_error_has_the_script_s_own_status(tmp_path: Path, make_bundle: MakeBundle) -> None:

@@ -301,6 +301,15 @@ def test_a_cycle_has_by_its_weights_the_mean_size_of_the_epoch(epoch: str) -> No
     assert all(weight > 0.0 for weight in sample.weights.values())
 
 
+def test_no_batch_counts_negatively() -> None:
+    """Guards sizes of which two are nearly alike, and a third far away."""
+    assert weights_of(of_sizes(100, 101, 500), of_sizes(*[100] * 50, *[101] * 50, 500)) == {2: 1.0}
+
+
+def of_sizes(*sizes: int) -> list[SeenBatch]:
+    return [SeenBatch(size - 99 if size < 500 else 101, size, {"x": (1, size)}) for size in sizes]
+
+
 def test_a_rare_and_long_batch_is_not_a_part_of_each_cycle() -> None:
     """Guards the time of a study: its cycle would take as long as that batch."""
     sample = sample_of(*EPOCHS["a single long one"])

@@ -92,6 +92,13 @@ def test_every_option_of_run_sets_something_of_the_spec_or_says_where_things_go(
         assert parameter.name in elsewhere or set(parameter.opts) & tried, f"{parameter.opts} is not tried"
 
 
+def test_a_study_of_epochs_has_a_name_of_its_own(here):
+    plain, ahead = spec_from("run"), spec_from("run", "--look-ahead=9")
+    assert default_study_name(plain) != default_study_name(ahead)
+    with pytest.raises(UsageError, match="another --look-ahead: 0, not 9"):
+        check_same("study", plain, ahead)
+
+
 def test_batches_are_read_ahead_of_scripts_only(here):
     Path("m.onnx").write_text("")
     with pytest.raises(UsageError, match="is a model"):

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from autotune.records.codec import loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
 from autotune.records.global_batch import accumulation_seen, accumulation_to_keep
+from autotune.records.look_ahead import SeenBatch
 from autotune.records.outcome import Measured
 from autotune.records.plan import Plan, dump_mem_opt, parse_plans
 from autotune.records.stack import GlobalBatch, Stack
@@ -58,6 +60,21 @@ def test_the_readme_of_a_baseline_says_that_there_is_nothing_to_do(gold):
 
 def test_the_stack_survives_its_file(stack):
     assert loads(Stack, render_stack(stack)) == stack
+
+
+def test_the_stack_has_the_largest_batch_that_its_setting_was_measured_with():
+    record = study_record()
+    sizes = iter((9, 7, 8, *[1] * 100))
+
+    def with_batch(one):
+        if one.configuration.key != WINNER.key or not isinstance(one.outcome, Measured):
+            return one
+        largest = SeenBatch(1, size := next(sizes), {"ids": (size,)})
+        return replace(one, outcome=Measured(replace(one.outcome.measurement, largest=largest)))
+
+    trials, repeats = (tuple(map(with_batch, found)) for found in (record.trials, record.repeats))
+    found = build_stack(replace(record, trials=trials, repeats=repeats), WINNER).measured_batch
+    assert found == SeenBatch(1, 9, {"ids": (9,)})
 
 
 # Figures

@@ -424,6 +424,8 @@ class LoaderHooks:
             began_s = time.perf_counter()
             made = begin(loader)
             draws = getattr(made, "_autotune_draws", None)
+            if draws is None and hooks._rests:
+                hooks._under_way = None  # an evaluation begins
             if draws is not None:
                 draws.start_s = time.perf_counter() - began_s
                 hooks._epochs[draws.loader.site] += 1

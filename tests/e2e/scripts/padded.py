@@ -26,13 +26,19 @@ parser.add_argument("--anew", action="store_true", help="a loader for each epoch
 parser.add_argument("--leave-after", type=int, default=10**9, help="batches, in each epoch")
 parser.add_argument("--skip-longer", type=int, default=10**9, help="batches of this length")
 parser.add_argument("--read-once", action="store_true", help="the data set is its own iterator")
+parser.add_argument("--no-room-to-evaluate", action="store_true")
 parser.add_argument("--drawn-ahead", action="store_true")
-parser.add_argument("--epochs-first", type=int, default=0, help="epochs before the one with the longest text")
+parser.add_argument("--epochs-first", type=int, default=0, help="epochs before memory is short")
 parser.add_argument("--device", default="cuda")
 parser.add_argument("--longest", type=int, default=3000)
 options = parser.parse_args()
 
 lengths = [64 if options.of_one_length else 8 + 37 * number % 200 for number in range(options.texts)]
+
+if not options.of_one_length:
+    lengths[200] = options.longest
+epochs = []
+
 
 def text(number):
     if number == options.broken_at:
@@ -77,7 +83,7 @@ def pad(texts):
 
 def loader(evaluates=False):
     data = Endless() if options.endless else ReadOnce() if options.read_once else Texts(12 if evaluates else len(lengths))
-    return DataLoader(data, 4, collate_fn=pad, num_workers=options.workers)
+    return DataLoader(data, 4, collate_fn=pad, num_workers=options.workers, persistent_workers=options.workers > 1)
 
 
 def drawn_ahead(made):
@@ -90,11 +96,8 @@ def drawn_ahead(made):
 
 
 def batches():
-    epoch = 0
     while True:
-        epoch += 1
-        if not options.of_one_length:
-            lengths[200] = options.longest if epoch > options.epochs_first else 3
+        epochs.append(1)
         if options.without_loader:
             yield pad([text(number) for number in range(4)])
         elif options.loader_per_step:
@@ -111,7 +114,7 @@ class Net(nn.Module):
         self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(128, 512), nn.GELU(), nn.Linear(512, 128)) for _ in range(3))
 
     def forward(self, ids):
-        if ids.shape[1] >= options.no_room_for:
+        if ids.shape[1] >= options.no_room_for and len(epochs) > options.epochs_first:
             torch.empty(2**50)
         x = self.embed(ids)
         for block in self.blocks:
@@ -130,6 +133,10 @@ def evaluate():
     with torch.no_grad():
         for each in made:
             assert made is of_training or each["ids"].shape[1] < 208, "a batch of the training"
+            if options.print:
+                print("evaluated", "x".join(map(str, each["ids"].shape)), flush=True)
+            if options.no_room_to_evaluate:
+                torch.empty(2**50)
             model(each["ids"].to(options.device))
     model.train()
 
