@@ -291,7 +291,11 @@ def test_a_launch_that_runs_out_of_memory_names_the_batch(
     assert f"autotune: out of memory with batch {LARGEST} of epoch 1: {sizes}{told}\n  next: {step}" in found.errors
 
 
-@pytest.mark.parametrize("options", [("--drawn-ahead",), ("--workers", "2")], ids=["drawn ahead", "workers that stay"])
+@pytest.mark.parametrize(
+    "options",
+    [("--drawn-ahead",), ("--drawn-ahead", "--texts", "204"), ("--workers", "2")],
+    ids=["drawn ahead", "the last of an epoch", "workers that stay"],
+)
 def test_a_library_that_draws_ahead_does_not_mislead(
     options: tuple[str, ...], tmp_path: Path, make_bundle: MakeBundle
 ) -> None:
