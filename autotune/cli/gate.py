@@ -267,7 +267,7 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
         return baseline_of_bundle(read.stack, key)
     if may_be_new or names_file(baseline) or Path(baseline).is_file():
         return read_baseline(Path(baseline), key)
-    found = baseline_of_bundle(build_stack(stored_record(baseline, storage), read.configuration), key)
+    found = baseline_of_bundle(build_stack(stored_record(baseline, storage), read.configuration.as_searched), key)
     if found is None:
         raise UsageError(
             f"study {baseline!r} has no repetitions of the bundle's setting, {read.configuration}",

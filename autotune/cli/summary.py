@@ -18,7 +18,7 @@ from ..records.study import StudyRecord, StudySpec
 from ..records.units import format_duration
 from ..records.words import cut_names
 from ..report.answer import answer_below, compiled_sentence, gain_sentences, headline, keep_sentence, proof_sentence
-from ..report.batches import epoch_sentences
+from ..report.batches import epoch_sentences, sized_in
 from ..report.build import build_report
 from ..report.record import winner_word
 from ..report.sentences import batch_sentences, spent_sentence, undescribed_sentence
@@ -44,8 +44,9 @@ def print_summary(console: Console, record: StudyRecord, bundle: Path | None) ->
     if len(report.finalists) > 1:  # all of a single one is said already
         console.print()
         print_table(console, finalist_table(report))
-    gain, global_batch = (*gain_sentences(report), compiled_sentence(report)), batch_sentences(report)
-    for sentence in filter(None, (*gain, proof_sentence(report), *epoch_sentences(report.ahead), *global_batch)):
+    gain = (*gain_sentences(report), compiled_sentence(report), proof_sentence(report))
+    batches = (*epoch_sentences(report.ahead, sized_in(report)), *batch_sentences(report))
+    for sentence in filter(None, (*gain, *batches)):
         console.print(Text(sentence))
     for sentence in filter(None, (undescribed_sentence(report), *_failures(record))):
         console.print(Text(sentence, style="yellow"), soft_wrap=True)

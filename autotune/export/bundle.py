@@ -50,7 +50,13 @@ class Bundle:
         """Return what to run."""
         stack = self.stack
         return Configuration(
-            stack.engine, self.plans, stack.level, stack.batch_size, stack.choices, stack.accumulation_set
+            stack.engine,
+            self.plans,
+            stack.level,
+            stack.batch_size,
+            stack.choices,
+            stack.accumulation_set,
+            stack.sized,
         )
 
     @property
@@ -159,7 +165,9 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
         )
     if stack.level not in (0, 1, 2):
         raise BundleError(f"{STACK_NAME}: level {stack.level!r} is none of 0, 1, 2")
-    if stack.engine in PLAIN_ENGINES and (plans or stack.level):
+    if [one.up_to for one in stack.sized] != sorted({one.up_to for one in stack.sized}):
+        raise BundleError(f"{STACK_NAME}: the plans of smaller batches do not come in order of their sizes")
+    if stack.engine in PLAIN_ENGINES and (plans or stack.level or stack.sized):
         raise BundleError(
             f"{STACK_NAME}: engine {stack.engine!r} is the script untouched: it takes neither plans nor a level"
         )

@@ -16,7 +16,7 @@ from ..records.global_batch import global_batch_sentences
 from ..records.printable import launch_command, printable, shell_word
 from ..records.stack import Stack
 from ..records.units import format_bytes
-from ..records.words import cut_names
+from ..records.words import cut_names, sized_words
 from .session import CONVERTED_NAME, SESSION_JSON_NAME, SESSION_PY_NAME
 from .stack import STACK_NAME
 from .variables import ENV_SH_NAME, MEM_OPT_NAME, allowed
@@ -63,6 +63,7 @@ def _found(stack: Stack) -> Iterator[str]:
         {
             "engine": ENGINES[stack.engine].title,
             "recompute": (stack.recomputed or plans or "nothing") if target == "script" else "",
+            "by size": sized_words(stack.sized),
             "plans": plans if stack.recomputed else "",
             "level": str(stack.level) if stack.level else "",
             "choices": ", ".join(stack.choices),

@@ -20,7 +20,7 @@ from ..records.printable import printable, printable_strings, shell_word
 from ..records.schedules import schedule_caution
 from ..records.stack import STACK_VERSION, Stack, StackLayer
 from ..records.study import Repeat, StudyRecord, Trial
-from ..records.study_results import figures_of, proof_of, readings_of, script_figures_of
+from ..records.study_results import as_measured, figures_of, proof_of, readings_of, script_figures_of
 from ..records.words import recomputed_words
 from ..verdict.memory_limit import limit_of
 from .variables import MEM_OPT_NAME, MEM_OPT_VARIABLE, allowed
@@ -110,6 +110,7 @@ def build_stack(record: StudyRecord, configuration: Configuration) -> Stack:
         occurrences=_occurrences(record, configuration),
         look_ahead=record.spec.look_ahead,
         measured_batch=_measured_batch(record, configuration),
+        sized=as_measured(record, configuration).sized,
         max_error=record.spec.max_error if converted_by(configuration.engine, configuration.choices) else 0.0,
     )
     built = printable_strings(stack)

@@ -13,7 +13,7 @@ from ..records.choices import HeapChoice, made_choices
 from ..records.configuration import Configuration
 from ..records.engines import ENGINES, Engine, plain_engine_of
 from ..records.facts import AccumulationControl, BatchControl, Facts, Preload
-from ..records.measuring import FEWEST_ROUNDS, LONGEST_CYCLE, GpuMeasuring, Measuring
+from ..records.measuring import LONGEST_CYCLE, GpuMeasuring, Measuring
 from ..records.run import Request, Searched, Verifying
 from ..records.stack import Stack
 from ..records.study import StudySpec
@@ -323,7 +323,9 @@ def _within_steps(spec: StudySpec, measuring: Measuring, facts: Facts, batch_siz
     if facts.steps.in_all is None or not facts.batch_size or not batch_size:
         return measuring
     steps = facts.steps.in_all * facts.batch_size // batch_size
-    most = steps // LONGEST_CYCLE - FEWEST_ROUNDS if spec.look_ahead else steps - measuring.min_steps
+    most = steps - measuring.min_steps
+    if spec.look_ahead:
+        most = measuring.min_warmup_steps + (steps - measuring.least_steps_in_cycles) // LONGEST_CYCLE
     most = max(measuring.min_warmup_steps, most)
     return replace(measuring, max_warmup_steps=min(measuring.max_warmup_steps, most))
 

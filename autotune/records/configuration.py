@@ -5,9 +5,38 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from .engines import COMPILING_ENGINES, ENGINES, PLAIN_ENGINES, Engine, plain_engine_of
 from .plan import Plan, parse_plans
+
+
+@dataclass(frozen=True)
+class InputSize:
+    """The size of what a model gets in a call: the elements of all tensors, and the longest dimension of any."""
+
+    elements: int
+    longest: int
+
+
+@dataclass(frozen=True)
+class SizedPlans:
+    """The plans of smaller batches: those of up to so many elements, with no dimension above ``longest``.
+
+    Attention grows with the square of a length, so the number of elements alone bounds no memory.
+    """
+
+    up_to: int
+    longest: int
+    plans: tuple[Plan, ...] = ()  # none to recompute nothing
+
+    def hold_for(self, size: InputSize) -> bool:
+        """Return whether a call with inputs of this size runs under these plans."""
+        return size.elements <= self.up_to and size.longest <= self.longest
+
+    def __str__(self) -> str:
+        recomputed = " ".join(map(str, self.plans)) or "nothing"
+        return f"{recomputed} up to {self.up_to:,} elements"
 
 
 @dataclass(frozen=True)
@@ -18,6 +47,7 @@ class Configuration:
     discovers it, and for a script whose samples cannot be seen. Engine ``eager`` is the script itself, without plans.
     ``choices`` are those that are made otherwise than the engine does by itself, each ``name=value`` with a whole
     number. ``accumulation`` is the number of micro-batches per optimizer step, 0 where it stays what the script has.
+    ``sized`` has the plans of smaller batches in place of ``plans`` and ``level``, the smallest batches first.
     """
 
     engine: Engine = "eager"
@@ -26,6 +56,7 @@ class Configuration:
     batch_size: int | None = None
     choices: tuple[str, ...] = ()
     accumulation: int = 0
+    sized: tuple[SizedPlans, ...] = ()
 
     @cached_property
     def key(self) -> str:
@@ -33,17 +64,22 @@ class Configuration:
         plans = [str(plan) for plan in sorted(self.plans)]
         parts: list[object] = [self.engine, plans, self.level, self.batch_size]
         # Keys are in databases: where later fields say nothing they are what they were before there were any.
-        if self.choices or self.accumulation:
+        if self.choices or self.accumulation or self.sized:
             parts.append(sorted(self.choices))
-        if self.accumulation:
+        if self.accumulation or self.sized:
             parts.append(self.accumulation)
+        if self.sized:
+            parts.append([[one.up_to, one.longest, [*map(str, one.plans)]] for one in self.sized])
         return json.dumps(parts, separators=(",", ":"))
 
     @classmethod
     def from_key(cls, key: str) -> Configuration:
         """Return the configuration of a key; ValueError for any other text."""
-        engine, plans, level, batch_size, choices, accumulation = [*json.loads(key), (), 0][:6]
-        return cls(engine, parse_plans(plans), level, batch_size, tuple(choices), accumulation)
+        engine, plans, level, batch_size, *others = json.loads(key)
+        defaults: list[Any] = [(), 0, ()]
+        choices, accumulation, sized = others + defaults[len(others) :]
+        by_size = tuple(SizedPlans(up_to, longest, parse_plans(some)) for up_to, longest, some in sized)
+        return cls(engine, parse_plans(plans), level, batch_size, tuple(choices), accumulation, by_size)
 
     @property
     def is_untouched(self) -> bool:
@@ -53,7 +89,12 @@ class Configuration:
     @property
     def untouched(self) -> Configuration:
         """Return the script as it stands at the same sizes."""
-        return replace(self, engine=plain_engine_of(self.engine), plans=(), level=0, choices=())
+        return replace(self, engine=plain_engine_of(self.engine), plans=(), level=0, choices=(), sized=())
+
+    @property
+    def as_searched(self) -> Configuration:
+        """Return the configuration as a study tries it: a trial finds the plans for smaller batches by itself."""
+        return replace(self, sized=())
 
     def makes(self, choice: str) -> bool:
         """Return whether the choice of this name is made otherwise than by itself."""
@@ -69,7 +110,8 @@ class Configuration:
     def recomputed(self) -> str:
         """Return what is recomputed, for people: a level, plans, or both; empty for nothing."""
         level = [f"level {self.level}"] if self.level else []
-        return " ".join([*level, *map(str, self.plans)])
+        sized = [f"({', '.join(map(str, self.sized))})"] if self.sized else []
+        return " ".join([*level, *map(str, self.plans), *sized])
 
     def __str__(self) -> str:
         return self.listed(self.recomputed)

@@ -6,6 +6,7 @@ import math
 import statistics
 from dataclasses import dataclass, field
 
+from .configuration import SizedPlans
 from .environment import DeviceConditions
 from .look_ahead import SeenBatch
 from .matrix import PhaseMemory
@@ -94,6 +95,7 @@ class Measurement:
     notes: tuple[str, ...] = ()
     cycle: int = 1
     largest: SeenBatch | None = None  # of the batches that were read ahead, the one with this peak; None where none was
+    sized: tuple[SizedPlans, ...] = ()  # that smaller batches were measured with, as of `Configuration`
     compile_s: float = 0.0  # of `warmup_s`, in steps in which a graph was traced or compiled
     conditions: DeviceConditions | None = None  # of the GPU; None on a CPU and where nobody looked
     occurrences: dict[str, int] = field(default_factory=dict)  # as of `Fingerprint`

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 
 LARGEST_HANDED, LONGEST_CYCLE = 2, 4
 """Where an epoch was read: how often its largest batch comes first, and the most batches of a cycle after that."""
+MOST_SIZED = 3
+"""The most plans for smaller batches of a trial. Each takes a step; before, such a trial takes a cycle without them."""
 FEWEST_ROUNDS = 3
 """Fewer measured steps, or cycles of them, give no figure."""
 
@@ -57,7 +59,8 @@ class Measuring:
     @property
     def least_steps_in_cycles(self) -> int:
         """Return the same where steps come in cycles: the first step comes before the epoch is read."""
-        return 1 + LARGEST_HANDED + LONGEST_CYCLE * (self.min_warmup_steps + FEWEST_ROUNDS)
+        to_size = LARGEST_HANDED + LONGEST_CYCLE + MOST_SIZED
+        return 1 + to_size + LARGEST_HANDED + LONGEST_CYCLE * (self.min_warmup_steps + FEWEST_ROUNDS)
 
     def paced(self, time_budget_s: float) -> Measuring:
         """Return the rules of a study with so much time: no trial is measured for longer than a thirtieth of it.

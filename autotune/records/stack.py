@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .configuration import SizedPlans
 from .engines import ENGINES, Engine
 from .environment import Environment
 from .facts import AccumulationControl, BatchControl, OptimizerFacts, PrecisionFacts
@@ -92,6 +93,7 @@ class Stack:
     occurrences: dict[str, int] = field(default_factory=dict)
     look_ahead: int = 0  # as of `StudySpec`: how the figures were measured
     measured_batch: SeenBatch | None = None  # the largest of those that were read ahead
+    sized: tuple[SizedPlans, ...] = ()  # as of `Configuration`
 
     @property
     def fingerprint(self) -> Fingerprint:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from .configuration import Configuration
 from .figures import Figures, summary_of
@@ -43,6 +44,13 @@ def trials_of(record: StudyRecord, configuration: Configuration) -> list[Measure
     return [
         trial.measured for trial in record.trials if trial.measured and trial.configuration.key == configuration.key
     ]
+
+
+def as_measured(record: StudyRecord, configuration: Configuration) -> Configuration:
+    """Return a configuration with the plans that smaller batches were measured with, in its repetitions or trials."""
+    repeats = [one.outcome.measurement for one in record.repeats if one.configuration.key == configuration.key]
+    found = [one.sized for one in [*repeats, *trials_of(record, configuration)] if one is not None and one.sized]
+    return replace(configuration, sized=configuration.sized or next(iter(found), ()))
 
 
 def repetitions_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[Repeat, ...]:

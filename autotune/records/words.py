@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from .configuration import Configuration
+from .configuration import Configuration, SizedPlans
 from .engines import ENGINES
 from .facts import ClusterFacts
 from .plan import ALL, NONE, Plan
@@ -55,6 +55,12 @@ def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFac
     else:
         parts.append(f"{len(others)} {'more ' if parts else ''}operator patterns")
     return joined(parts)
+
+
+def sized_words(sized: Sequence[SizedPlans]) -> str:
+    """Return what smaller batches recompute: ``nothing up to 900 and less up to 1,800 elements in ...``."""
+    last = {bool(one.plans): f"{'less' if one.plans else 'nothing'} up to {one.up_to:,}" for one in sized}
+    return f"{joined([*last.values()])} elements in the model's inputs" if last else ""
 
 
 def _is_single(row: ClusterFacts | None) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from ..records.cards import CardFit
 from ..records.look_ahead import LookAhead, SeenBatch
 from ..records.units import format_bytes
+from .record import Report
 from .tables import Table
 
 
@@ -32,8 +33,11 @@ def batch_sentences(
     yield from _unread(ahead)
 
 
-def epoch_sentences(ahead: LookAhead | None) -> tuple[str, ...]:
-    """Say with which batches of an epoch a study has measured; empty where none was read ahead."""
+def epoch_sentences(ahead: LookAhead | None, sized: str = "") -> tuple[str, ...]:
+    """Say with which batches of an epoch a study has measured; empty where none was read ahead.
+
+    ``sized`` says what smaller batches recompute, where that is less than the largest does.
+    """
     if ahead is None or not ahead.differ:
         return tuple(batch_sentences(ahead))
     largest, smallest = ahead.largest, ahead.smallest
@@ -41,8 +45,14 @@ def epoch_sentences(ahead: LookAhead | None) -> tuple[str, ...]:
     return (
         f"Of {_read(ahead)}, batch {largest.number} is the largest: {sizes}.",
         "Peaks are those with the largest batch, speeds those with batches that stand for the epoch.",
+        *([f"Smaller batches recompute less: {sized}."] if sized else []),
         *_unread(ahead),
     )
+
+
+def sized_in(report: Report) -> str:
+    """Return what smaller batches recompute in the answer, in words; empty for the same as all."""
+    return "" if report.winner is None else report.winner.sized
 
 
 def _read(ahead: LookAhead) -> str:

@@ -16,8 +16,8 @@ from ..records.outcome import Measured, OutOfMemory
 from ..records.printable import launch_command, printable_strings
 from ..records.schedules import schedule_caution
 from ..records.study import Comparison, StudyRecord, Verdict
-from ..records.study_results import figures_of, proof_of, repetitions_of, script_figures_of
-from ..records.words import recomputed_words, setting_words
+from ..records.study_results import as_measured, figures_of, proof_of, repetitions_of, script_figures_of
+from ..records.words import recomputed_words, setting_words, sized_words
 from ..verdict.feasible import Flaw, flaws_of, front
 from ..verdict.finalists import baseline_is_finite
 from ..verdict.gain import compiled_gain, gain_of
@@ -136,6 +136,7 @@ def _setting(
         configuration=configuration,
         text=str(configuration),
         recomputed=recomputed_words(configuration, record.facts.clusters),
+        sized=sized_words(as_measured(record, configuration).sized),
         batch_size=configuration.batch_size,
         accumulation=configuration.accumulation or seen,
         accumulation_for_same_global_batch=accumulation_to_keep(

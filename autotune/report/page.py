@@ -19,7 +19,7 @@ from ..records.figures import figure_cells, format_spread
 from ..records.units import format_bytes, format_duration, format_rate
 from ..records.words import cut_names
 from . import answer, sentences, tables
-from .batches import epoch_sentences
+from .batches import epoch_sentences, sized_in
 from .chart import draw_batches, draw_chart
 from .memory_chart import draw_steps
 from .record import Point, Report, ReportedSetting, winner_word
@@ -74,7 +74,7 @@ def page_values(report: Report) -> dict[str, Any]:
         "lighter": _lighter(report),
         "is_kept": answer.keep_sentence(report),
         "confirm": answer.confirm_command(report),
-        "batch": (*epoch_sentences(report.ahead), *sentences.batch_sentences(report)),
+        "batch": (*epoch_sentences(report.ahead, sized_in(report)), *sentences.batch_sentences(report)),
         "chart": draw_chart(report),
         "narrow_chart": draw_chart(report, width=400.0, height=400.0),
         "batches": draw_batches(report),

@@ -116,6 +116,7 @@ class ReportedSetting(Figures):
     configuration: Configuration
     text: str
     recomputed: str
+    sized: str  # what smaller batches recompute, in words; empty for the same
     batch_size: int | None
     accumulation: float
     accumulation_for_same_global_batch: float | None

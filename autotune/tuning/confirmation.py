@@ -18,7 +18,7 @@ from ..records.plan import ALL, RECOMPUTE, Plan
 from ..records.proof import Proof
 from ..records.run import Verifying
 from ..records.study import CompiledRun, Repeat, StudyRecord, Verdict
-from ..records.study_results import figures_of, repetitions_of
+from ..records.study_results import as_measured, figures_of, repetitions_of
 from ..verdict.decision import allowed, decide
 from ..verdict.finalists import baseline_is_finite
 from ..verdict.repetitions import holds, is_beaten, next_repetition
@@ -322,7 +322,8 @@ class Confirmation:
         context.watcher.proving(winner)
 
         def start(name: str, configuration: Configuration, verifying: Verifying) -> RunResult | None:
-            request = proof_request(context.study.spec, context.facts, configuration, verifying)
+            proved = as_measured(context.snapshot.record, configuration)
+            request = proof_request(context.study.spec, context.facts, proved, verifying)
             return context.run_one(request, name, "proof")
 
         own, max_error = context.facts.baseline.batch_size, context.study.spec.max_error

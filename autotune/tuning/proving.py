@@ -68,7 +68,7 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
     accumulation = configuration.accumulation if batch_size == configuration.batch_size else 0
     planned = replace(configuration, batch_size=batch_size, accumulation=accumulation)
     script = replace(configuration.untouched, batch_size=batch_size, accumulation=accumulation)
-    engine = replace(planned, plans=(), level=0)
+    engine = replace(planned, plans=(), level=0, sized=())
     converts = any(choice.changes for choice in made_choices(configuration.engine, configuration.choices))
     properties = ENGINES[configuration.engine]
     bound = _KEPT_CASTS if properties.keeps_casts else _ROUNDING

@@ -13,7 +13,7 @@ import pytest
 
 from autotune.export.bundle import read_bundle
 from autotune.export.stack import render_stack
-from autotune.records.configuration import Configuration
+from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.look_ahead import SeenBatch
 from autotune.records.outcome import NoTrainingStep
 from autotune.records.run import Request
@@ -22,7 +22,7 @@ from tests.documents import checked
 
 from .conftest import MakeBundle
 from .inside import run_inside
-from .processes import QUICK, SCRIPTS, WorkerRun, in_worker
+from .processes import QUICK, SCRIPTS, WorkerRun, in_worker, run_plain
 from .told import check_told
 
 SCRIPT = SCRIPTS / "padded.py"
@@ -233,7 +233,74 @@ def test_each_trial_of_a_run_begins_with_the_largest_batch(tmp_path: Path) -> No
 def test_a_script_that_is_too_short_is_told_how_long_it_should_be(tmp_path: Path) -> None:
     outcome = measured(tmp_path, "--steps", "12").result.outcomes[0]
     assert isinstance(outcome, NoTrainingStep)
-    assert "A trial needs about 23 optimizer steps" in outcome.advice
+    assert "A trial needs about 32 optimizer steps" in outcome.advice
+
+
+LEVEL = Configuration("aot", level=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [(), ("--drawn-ahead",), ("--accumulate", "3"), ("--anew", "--leave-after", "31"), ("--evaluate", "other")],
+    ids=" ".join,
+)
+def test_smaller_batches_recompute_nothing_where_they_need_no_more_than_the_largest(
+    options: tuple[str, ...], tmp_path: Path
+) -> None:
+    run = measured(tmp_path, *options, "--print", configurations=(Configuration("aot"), LEVEL, LEVEL))
+    plain, planned, again = map(run.measurement, range(3))
+    assert (plain.sized, again.sized) == ((), planned.sized)
+    nothing = planned.sized[0]
+    assert nothing.plans == ()
+    assert 4 * 119 <= nothing.up_to < 4 * 900
+    assert nothing.longest * 4 == nothing.up_to
+    assert [one.up_to for one in planned.sized] == sorted(one.up_to for one in planned.sized)
+    assert planned.saved_bytes == again.saved_bytes < plain.saved_bytes
+    assert {one.cycle for one in (plain, planned, again)} == {4}
+    # The largest batch for each of the plans has been tried.
+    assert {f"ids 4x{one.longest}" for one in planned.sized} < {*printed(run)}
+
+
+@pytest.mark.parametrize(
+    ("options", "configuration"),
+    [
+        (("--of-one-length",), LEVEL),
+        (("--skip-longer", "800"), LEVEL),
+        (("--read-once",), LEVEL),
+        ((), Configuration("eager")),
+    ],
+    ids=["of one length", "skips", "read once", "no engine"],
+)
+def test_where_sizes_do_not_differ_or_are_not_known_all_batches_have_the_same_plans(
+    options: tuple[str, ...], configuration: Configuration, tmp_path: Path
+) -> None:
+    assert measured(tmp_path, *options, configurations=(configuration,)).measurement().sized == ()
+
+
+def test_plans_for_smaller_batches_that_are_given_are_kept(tmp_path: Path) -> None:
+    given = replace(LEVEL, sized=(SizedPlans(4 * 200, 200),))
+    run = measured(tmp_path, "--print", configurations=(given,))
+    assert run.measurement().sized == given.sized
+    tried = max(size for size in map(int, (one.rpartition("x")[2] for one in printed(run))) if size <= 200)
+    assert printed(run).count(f"ids 4x{tried}") >= 1
+    assert tried > 150
+
+
+def test_a_bundle_with_plans_for_smaller_batches_is_launched_and_proven(
+    tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    given = replace(LEVEL, sized=(SizedPlans(4 * 150, 150),))
+    bundle = make_bundle(SCRIPT, given)
+    arguments = ("--device", "cpu", "--longest", "900", "--steps", "30", "--losses")
+    plain, launched = (
+        run_plain(SCRIPT, *arguments, folder=tmp_path),
+        run_inside("launch", bundle, SCRIPT, "--", *arguments, folder=tmp_path),
+    )
+    assert launched.status == 0, launched.errors
+    assert launched.output == plain.output
+    found = run_inside("verify", bundle, SCRIPT, "--", *arguments, folder=tmp_path)
+    assert found.status == 0, found.errors
+    assert "have the same bits" in found.output.decode()
 
 
 def printed(run: WorkerRun) -> list[str]:

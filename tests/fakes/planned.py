@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,10 +16,11 @@ import torch._inductor.config
 import torch.fx.experimental._config
 from torch import nn
 
-from autotune.records.configuration import Configuration
+from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.engines import SWITCHING_ENGINES
 from autotune.records.plan import ALL, Plan, parse_plans
 from autotune.worker.engines.plan_engine import AotEngine, PlanEngine
+from autotune.worker.hooks.samples import size_of
 
 __all__ = ["Planned", "Trace", "clean_torch", "kept_bytes"]
 
@@ -74,9 +75,9 @@ class Planned:
         """A step of the model as it is."""
         return self.traced(self.model)
 
-    def step(self, *plans: str | Plan, level: int = 0) -> Trace:
+    def step(self, *plans: str | Plan, level: int = 0, sized: Sequence[SizedPlans] = ()) -> Trace:
         """A step under these plans; the first step compiles."""
-        return self.traced(self._planned(plans, level))
+        return self.traced(self._planned(plans, level, sized))
 
     def traced(self, call: Callable[..., Any]) -> Trace:
         """A step of any compiled form of the model."""
@@ -116,16 +117,16 @@ class Planned:
         found = sorted(cluster for graph in self.engine.graphs for cluster in graph.joint.clusters())
         return [Plan(cluster_id, strategy, ALL) for cluster_id, strategy in dict(found).items()]
 
-    def _planned(self, plans: Iterable[str | Plan], level: int) -> Callable[..., Any]:
+    def _planned(self, plans: Iterable[str | Plan], level: int, sized: Sequence[SizedPlans] = ()) -> Callable[..., Any]:
         chosen = parse_plans(str(plan) for plan in plans)
-        configuration = Configuration(self.engine.name, chosen, level)
+        configuration = Configuration(self.engine.name, chosen, level, sized=tuple(sized))
         if self.engine.name not in SWITCHING_ENGINES and configuration != self.engine.configuration:
             torch._dynamo.reset()
             self.engine, self._compiled = type(self.engine)(), None
         self.refusal = self.engine.use(configuration)
         if self._compiled is None:
             self._compiled = self.engine.compile_root(self.model)
-        self.engine.begin_call()
+        self.engine.begin_call(size_of(self.inputs))
         return self._compiled
 
     def _begin(self) -> list[torch.Tensor]:

@@ -10,10 +10,11 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.records.configuration import Configuration
-from autotune.records.plan import parse_plans
+from autotune.records.configuration import Configuration, SizedPlans
+from autotune.records.plan import Quota, parse_plans
 from autotune.worker.engines import plan_engine
 from autotune.worker.engines.plan_engine import AotEngine
+from autotune.worker.hooks.samples import size_of
 from autotune.worker.plans.partition import JointGraph
 from tests.fakes.models import CASES, Broken, Gpt
 from tests.fakes.planned import Planned, clean_torch
@@ -436,3 +437,79 @@ def test_plans_are_switched_where_sizes_are_symbols(case: str) -> None:
             traced = model.step(*plans)
             assert (plans, model.refusal) == (plans, None)
             assert traced == model.plain(), plans
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_call_has_the_plans_of_its_size(case: str) -> None:
+    model = Planned(CASES[case].make, CASES[case].inputs)
+    whole = model.inputs
+    half = tuple(tensor[: len(tensor) // 2] for tensor in whole)
+    model.mark_dynamic(0)
+    model.step()
+    everything = model.plans()
+    size = size_of(half)
+    sized = [SizedPlans(size.elements, size.longest)]
+    for inputs in (half, whole, half, whole):
+        model.inputs = inputs
+        assert model.step(*everything, sized=sized) == model.plain()
+        assert model.refusal is None
+    graphs = model.engine.graphs
+    for inputs, plans in ((half, ()), (whole, everything)):
+        model.engine.begin_call(size_of(inputs))
+        expected = [graph.joint.partition(Quota(plans)) for graph in graphs if len(graphs) == 1]
+        assert [graph.current for graph in graphs if len(graphs) == 1] == expected
+
+
+def sized_net() -> tuple[nn.Sequential, AotEngine, Callable[[torch.Tensor], torch.Tensor]]:
+    """A model that recomputes each gelu in large batches, one in those of 48 rows, and none in those of 40."""
+    model, engine = net(), AotEngine()
+    sized = (SizedPlans(40 * 32, 40), SizedPlans(48 * 32, 48, parse_plans(["gelu+:1:1"])))
+    engine.use(Configuration("aot", parse_plans(["gelu+:1:-1"]), sized=sized))
+    compiled = engine.compile_root(model)
+
+    def call(batch: torch.Tensor) -> torch.Tensor:
+        engine.begin_call(size_of(batch))
+        return compiled(batch)
+
+    return model, engine, call
+
+
+def test_backwards_are_those_of_their_forwards_in_any_order() -> None:
+    """Guards accumulation of losses: a step holds forwards under several plans at once."""
+    model, engine, call = sized_net()
+    batches = [torch.randn(rows, 32) for rows in (ROWS, 40, 48, ROWS, 40)]
+    for batch in batches:  # compiles
+        call(batch).mean().backward()
+    for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 4, 0, 1, 3]):
+        found = []
+        for run in (model, call):
+            model.zero_grad(set_to_none=True)
+            torch.manual_seed(3)
+            losses = [run(batch).mean() for batch in batches]
+            for place in order:
+                losses[place].backward()
+            found.append([parameter.grad.clone() for parameter in model.parameters()])
+        assert equal(*found)
+    assert engine.problem() is None
+    assert not engine.ran_unchanged()
+
+
+def test_a_longer_batch_of_as_few_elements_has_the_plans_of_the_largest() -> None:
+    _model, engine, call = sized_net()
+    for batch, gelus in ((torch.randn(ROWS, 32), 2), (torch.randn(40, 32), 0), (torch.randn(48, 32), 1)):
+        for _ in range(2):  # a graph's first call is under the plans of the largest
+            call(batch).mean().backward()
+        assert recomputed(engine, -1, "gelu") == gelus
+    assert size_of(torch.randn(40, 32)) == size_of([torch.randn(20, 32), torch.randn(2, 10, 32), torch.randn(40, 0)])
+    engine.begin_call(size_of([torch.randn(2, 320), torch.randn(640)]))
+    assert recomputed(engine, -1, "gelu") == 2
+    engine.begin_call()
+    assert recomputed(engine, -1, "gelu") == 2
+
+
+def test_plans_for_smaller_batches_are_shares_of_the_configuration_s() -> None:
+    _model, engine, call = sized_net()
+    call(torch.randn(ROWS, 32)).mean().backward()
+    assert engine.plans_of_share(1.0) == parse_plans(["gelu+:1:2"])
+    assert engine.plans_of_share(0.4) == parse_plans(["gelu+:1:1"])
+    assert engine.plans_of_share(0.0) == ()

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from autotune.errors import BundleError, ExportError
 from autotune.export import bundle as bundle_module
 from autotune.export.bundle import check_target, export_bundle, read_bundle
-from autotune.records.configuration import Configuration
+from autotune.records.codec import to_json
+from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.plan import Plan
 from tests.fakes.study_record import BASELINE, WINNER, baseline_best, study_record, unfinished
 
@@ -52,6 +53,19 @@ def test_a_bundle_reads_back_as_the_winner(folder):
         "ORTMODULE_MEMORY_OPT_CONFIG": str(folder / "mem_opt.json"),
         "ORTMODULE_MEMORY_OPT_LEVEL": "0",
     }
+
+
+def test_the_plans_of_smaller_batches_come_back(tmp_path):
+    sized = (SizedPlans(900, 30), SizedPlans(1800, 60, WINNER.plans[:1]))
+    made = dataclasses.replace(WINNER, sized=sized)
+    folder = export_bundle(study_record(), tmp_path / "bundle", configuration=made)
+    found = read_bundle(folder).configuration
+    assert (found.sized, found.as_searched.key) == (sized, WINNER.key)
+    readme = (folder / "README.txt").read_text()
+    assert "nothing up to 900 and less up to 1,800 elements in the model's inputs" in " ".join(readme.split())
+    edit(folder, sized=to_json(tuple(reversed(sized))))
+    with pytest.raises(BundleError, match="do not come in order of their sizes"):
+        read_bundle(folder)
 
 
 def test_the_script_as_it_stands_gets_no_variable_of_a_choice(tmp_path):

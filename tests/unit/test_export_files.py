@@ -15,7 +15,7 @@ from autotune.export.readme import render_readme
 from autotune.export.stack import build_stack, render_stack
 from autotune.export.variables import KNOWN, allowed, render_env_sh
 from autotune.records.codec import loads
-from autotune.records.configuration import Configuration
+from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.facts import AccumulationControl, BatchControl, EpochFacts, OptimizerFacts
 from autotune.records.global_batch import accumulation_seen, accumulation_to_keep
 from autotune.records.look_ahead import SeenBatch
@@ -75,6 +75,20 @@ def test_the_stack_has_the_largest_batch_that_its_setting_was_measured_with():
     trials, repeats = (tuple(map(with_batch, found)) for found in (record.trials, record.repeats))
     found = build_stack(replace(record, trials=trials, repeats=repeats), WINNER).measured_batch
     assert found == SeenBatch(1, 9, {"ids": (9,)})
+
+
+def test_the_stack_has_the_plans_that_smaller_batches_were_measured_with():
+    record, sized = study_record(), (SizedPlans(900, 30),)
+
+    def with_sized(one):
+        is_it = one.configuration.key == WINNER.key and isinstance(one.outcome, Measured)
+        return replace(one, outcome=Measured(replace(one.outcome.measurement, sized=sized))) if is_it else one
+
+    in_repeats = replace(record, repeats=tuple(map(with_sized, record.repeats)))
+    in_trials = replace(record, trials=tuple(map(with_sized, record.trials)), repeats=())
+    assert build_stack(record, WINNER).sized == ()
+    assert build_stack(in_repeats, WINNER).sized == build_stack(in_trials, WINNER).sized == sized
+    assert build_stack(in_repeats, BASELINE).sized == ()
 
 
 # Figures

@@ -110,7 +110,7 @@ def test_a_trial_carries_limit_control_and_filled_arguments() -> None:
     assert request.batch_control == facts.batch_control
 
 
-@pytest.mark.parametrize(("steps", "most"), [(100, 12), (40, 7), (24, 3), (12, 2)])
+@pytest.mark.parametrize(("steps", "most"), [(100, 12), (60, 9), (40, 4), (24, 2)])
 def test_the_warm_up_in_cycles_of_batches_leaves_some_to_measure(steps: int, most: int) -> None:
     facts = study_record().facts
     assert facts is not None

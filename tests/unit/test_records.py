@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from autotune import records
 from autotune.errors import FormatError, PlanError
 from autotune.records.codec import dumps, from_json, loads, to_json
-from autotune.records.configuration import Configuration
+from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.facts import Preload
 from autotune.records.measurement import Peaks
 from autotune.records.outcome import Outcome
@@ -326,3 +326,19 @@ def test_of_what_is_imported_ahead_nothing_is_left_from_the_first_that_is_refuse
     assert wanted.up_to({"peft"}) == wanted
     assert wanted.up_to({"transformers", "rich"}) == dataclasses.replace(wanted, modules=("accelerate",))
     assert wanted.up_to({"accelerate"}) == Preload()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"choices": ("bf16=1",)},
+        {"accumulation": 3},
+        {"sized": (SizedPlans(900, 30), SizedPlans(1800, 60, (Plan("gelu+", 1, 2),)))},
+    ],
+    ids=repr,
+)
+def test_a_configuration_comes_back_from_its_key(changes):
+    made = Configuration("aot", (Plan("Block+", 1, -1),), 1, 8, **changes)
+    assert Configuration.from_key(made.key) == made
+    assert len({made.key, Configuration("aot", (Plan("Block+", 1, -1),), 1, 8).key}) == 1 + bool(changes)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.records.configuration import Configuration
+from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.facts import ClusterFacts
 from autotune.records.plan import Plan
-from autotune.records.words import brief_words, cut_names, recomputed_words, setting_words
+from autotune.records.words import brief_words, cut_names, recomputed_words, setting_words, sized_words
 
 
 def row(cluster_id: str, frequency: int, *, is_layer: bool = False) -> ClusterFacts:
@@ -81,3 +81,13 @@ def test_a_line_among_others_begins_with_what_sets_it_apart() -> None:
 )
 def test_names_of_many_operators_are_cut_in_the_middle(text: str, shown: str) -> None:
     assert cut_names(text) == shown
+
+
+def test_what_smaller_batches_recompute_is_told_by_the_largest_that_recompute_nothing_or_less() -> None:
+    plans = (Plan("Block+", 1, 2),)
+    some, more = SizedPlans(1200, 40, plans), SizedPlans(1800, 60, plans)
+    assert sized_words(()) == ""
+    assert sized_words((some, more)) == "less up to 1,800 elements in the model's inputs"
+    assert sized_words((SizedPlans(900, 30), some, more)) == (
+        "nothing up to 900 and less up to 1,800 elements in the model's inputs"
+    )

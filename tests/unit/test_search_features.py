@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.records.configuration import Configuration
+from autotune.records.look_ahead import LookAhead, SeenBatch
 from autotune.records.study import StudySpec
 from autotune.search.cost.features import Featuring
 from autotune.search.cost.prior_values import PlanTable
@@ -133,3 +134,22 @@ def test_without_a_split_what_the_table_frees_is_what_is_stashed():
     facts = replace(Landscape((LAYER, GELU)).facts, split=None)
     space = build_space(facts, StudySpec(script="train.py"))
     assert Featuring(space, facts, 0.1).stashed_bytes == pytest.approx(0.8 * STASHED, rel=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["aot", "inductor"])
+def test_batches_of_an_epoch_recompute_what_the_largest_does_in_proportion_and_less_where_plans_switch(engine):
+    """The plan table is of the largest batch: of sizes 8, 4 and 1, and of these 8 alone where the others need not."""
+    smallest, *_, largest = batches = [SeenBatch(number, 1, {}) for number in range(3)]
+    ahead = LookAhead((4, 8, 1), smallest, largest, tuple(batches), True, True, "")
+    landscape = Landscape((LAYER, GELU))
+    space = replace(build_space(landscape.facts, StudySpec(script="train.py")), engine=engine)
+    point = dict.fromkeys(space.parameters, 0) | {"batch_size": 16}
+    values = np.array([list((point | plans).values()) for plans in ({"Block+": 4}, {"gelu+": 8})], dtype=np.int64)
+    alike = Featuring(space, landscape.facts, 0.1).of_values(values)
+    found = Featuring(space, replace(landscape.facts, ahead=ahead), 0.1).of_values(values)
+    shares = found.recompute_s.sum(axis=1) / alike.recompute_s.sum(axis=1)
+    whole, of_largest = (8 + 4 + 1) / (3 * 8), 8 / (3 * 8)
+    kept = 1 - alike.freed_bytes / STASHED
+    assert 1 / 8 < kept[0] < 0.5 < kept[1]
+    expected = [(8 + 4) / (3 * 8), of_largest] if engine == "aot" else [whole, whole]
+    assert shares.tolist() == pytest.approx(expected)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from ...records.choices import choices_of
 from ...records.configuration import Configuration
-from ...records.engines import ENGINES, PLAIN_ENGINES
+from ...records.engines import ENGINES, PLAIN_ENGINES, SWITCHING_ENGINES
 from ...records.facts import ClusterFacts, Facts
 from ...records.plan import COMPROMISED
 from ..space import BATCH_SIZE, LEVEL, Space
@@ -98,6 +98,9 @@ class Featuring:
     def __init__(self, space: Space, facts: Facts, step_time_s: float) -> None:
         self._space = space
         self.stashed_bytes = _stashed_bytes(facts)
+        differ = facts.ahead is not None and facts.ahead.has_larger
+        # Of the batches of an epoch, the largest first; none where all are alike.
+        self._elements = np.sort(facts.ahead.elements)[::-1] if facts.ahead is not None and differ else np.zeros(0)
         self.knows_stashed = self.stashed_bytes > 1
         kinds = [self._kind(row, step_time_s) for row in space.clusters]
         self._has_layers = any(kind.is_layer for kind in kinds)
@@ -169,6 +172,7 @@ class Featuring:
         # Spread evenly, the last of n lies n/(n + 1) of the way to the end.
         room = (last * self._saving_share / (self._frequencies + 1)).sum(axis=1)
         stashed = self.stashed_bytes * scale
+        freed = np.maximum(least + (1 - PlanTable.OVERLAP) * overlap - PlanTable.ROOM * room, 0.0)
         recompute_s = self._recompute_s * np.where(compiled, PlanTable.FUSED, 1.0)[:, None]
         return Features(
             scale=scale,
@@ -177,12 +181,26 @@ class Featuring:
             compiled=compiled.astype(float),
             chosen=self._chosen(values, names),
             saved_bytes=alone * stashed[:, None],
-            freed_bytes=np.maximum(least + (1 - PlanTable.OVERLAP) * overlap - PlanTable.ROOM * room, 0.0) * stashed,
+            freed_bytes=freed * stashed,
             overlap_bytes=overlap * stashed,
             room_bytes=room * stashed,
-            recompute_s=shares * recompute_s * scale[:, None],
+            recompute_s=shares * recompute_s * (scale * self._of_largest(freed))[:, None],
             simulated_bytes=np.full(len(values), np.nan),
         )
+
+    def _of_largest(self, freed: Array) -> Array:
+        """Return how much a step of the epoch recomputes on average, as a share of a step with the largest batch, (n,).
+
+        The plan table is of the largest batch. Under an engine that switches plans, a batch that saves less than the
+        largest has left recomputes nothing; ``freed`` is the share that plans free.
+        """
+        if not len(self._elements):
+            return np.ones(len(freed))
+        sums = np.concatenate([[0], np.cumsum(self._elements)]) / (self._elements[0] * len(self._elements))
+        if self._space.engine not in SWITCHING_ENGINES:
+            return np.full(len(freed), sums[-1])
+        number = np.searchsorted(-self._elements, -(1 - freed) * self._elements[0], side="left")
+        return np.asarray(sums[number])
 
     def _kind(self, row: ClusterFacts, step_time_s: float) -> _Kind:
         share = min(row.saving_bytes / self.stashed_bytes, 1.0)

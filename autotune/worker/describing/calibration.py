@@ -23,11 +23,12 @@ from ...records.plan import ALL, RECOMPUTE, Plan, Quota
 from ..device import uses_cuda
 from ..engines.graphs import Graph, Observer
 from ..plans.activation_graph import activation_graph, obstacle
+from ..plans.joint import sizes_of
 from ..plans.partition import JointGraph
 from ..plans.redrawing import draws_again
 from .allocations import why_uncounted
 from .dimensions import Dimensions, Names, size_of
-from .isolated_run import IsolatedRun, sizes_of
+from .isolated_run import IsolatedRun
 from .root_inputs import BATCH
 from .step_recorder import StepRecorder
 from .workspace import as_inductor_lays_out, as_traced, workspaces

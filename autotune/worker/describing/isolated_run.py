@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..plans.activation_graph import holds_tangents
 from ..plans.graph_pair import Pair
-from ..plans.joint import is_single_symbol, is_tensor, storage_key, value_of
+from ..plans.joint import is_tensor, sizes_of, storage_key, value_of
 from ..plans.repeatable import changed_arguments
 from .allocations import Allocations
 from .workspace import Layout, form_at, size_at, stand_in, zeros
@@ -118,18 +118,6 @@ class _MarkedNodes(fx.Interpreter):
         self.ran.append(n.name)
         # The nodes behind it were traced for its usual layout.
         return result if arguments is traced else tree_map_only(torch.Tensor, torch.Tensor.contiguous, result)
-
-
-def sizes_of(forward: fx.GraphModule, arguments: Sequence[Any]) -> dict[sympy.Symbol, int]:
-    """Return the value of each symbol in the arguments of a forward."""
-    found: dict[sympy.Symbol, int] = {}
-    for node, value in zip(forward.graph.find_nodes(op="placeholder"), arguments, strict=True):
-        traced = value_of(node)
-        pairs = zip(traced.shape, value.shape, strict=True) if is_tensor(node) else [(traced, value)]
-        for size, actual in pairs:
-            if is_single_symbol(size):
-                found[size.node.expr] = int(actual)
-    return found
 
 
 def _shares(

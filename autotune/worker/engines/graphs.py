@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from ...records.configuration import SizedPlans
 from ..plans.graph_pair import Pair
 from ..plans.joint import has_storage, is_single_symbol, symbols_of, tensors_of, traced_size, value_of
 from ..plans.partition import JointGraph
@@ -30,6 +31,8 @@ class Graph:
     joint: JointGraph
     compiled: Pair
     current: Pair
+    # The pair of the configuration (None), and those of its plans for smaller batches.
+    pairs: dict[SizedPlans | None, Pair]
     forward_calls: int = 0
     # Of how many training calls of a root those were part: a graph can run several times in one.
     training_calls: int = 0
@@ -67,7 +70,7 @@ class Graph:
     @property
     def saved_bytes(self) -> int:
         """Return what this graph leaves for the backward in one training call that it is part of."""
-        return self.current.saved.value * self.forward_calls // max(1, self.training_calls)
+        return self.pairs[None].saved.value * self.forward_calls // max(1, self.training_calls)
 
     @cached_property
     def varying_outputs(self) -> list[tuple[int, int]]:
@@ -115,9 +118,27 @@ class Graph:
         """Return whether the runtime keeps of saved tensors with symbols as sizes what ``switch`` takes it to keep."""
         return (self.runtime_symbolic or {}) == self.current.symbolic_dimensions
 
+    def why_not(self, pair: Pair) -> str | None:
+        """Say why this graph cannot be switched to a pair; None if it can."""
+        if pair is not self.compiled and self.is_fixed:
+            return "Inductor compiles each set of plans anew"
+        if pair is not self.compiled and pair.signature != self.compiled.signature:
+            return "a graph of the script hands other symbols to its backward under this plan"
+        if pair is not self.current and self.unmarked:
+            return "a forward is under way that keeps nothing of its own, so its backward could not be recognized"
+        if pair is not self.current and not self.is_understood:
+            return "a graph of the script has dynamic shapes, which this torch keeps track of in a way not known"
+        return None
+
+    def begin(self, pair: Pair) -> None:
+        """Begin with the pair of another configuration."""
+        # Forwards may be under way under the configuration before; those of earlier ones never get a backward.
+        self.pending = {mark: kept for mark, kept in self.pending.items() if kept in self.pairs.values()}
+        self.pairs = {None: pair}
+        self.switch(pair)
+
     def switch(self, pair: Pair) -> None:
         """Run this pair from the next forward on."""
-        self.pending = {mark: kept for mark, kept in self.pending.items() if kept is self.current}
         self.current = pair
         if self.runtime_saved_inputs is not None:
             self.runtime_saved_inputs[:] = pair.saved_inputs

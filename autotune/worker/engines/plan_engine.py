@@ -8,19 +8,22 @@ that AOTAutograd compiled calls whichever pair of them is current.
 from __future__ import annotations
 
 import functools
+import math
 import weakref
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import fx, nn
 
-from ...records.configuration import Configuration
+from ...records.configuration import Configuration, InputSize, SizedPlans
 from ...records.outcome import Fallback, InvalidPlan
 from ...records.plan import Plan, Quota
 from ..failure import raised_by_compiler
 from ..garbage import uncollected
+from ..plans.graph_pair import Pair
 from ..plans.partition import JointGraph, PartitionFunction
 from .graphs import Graph, Observer
 from .messages import put_off_messages
@@ -51,6 +54,8 @@ class PlanEngine(Engine):
         self.observer: Observer | None = None
         self._compiled_in_call: Counter[str] = Counter()
         self._training_call = 1
+        # Of the call under way; None where those of the configuration itself.
+        self._sized: SizedPlans | None = None
 
     # -- applying
 
@@ -58,6 +63,7 @@ class PlanEngine(Engine):
         """Make a configuration current; gives the reason when the compiled graphs cannot be switched to it."""
         self.configuration = configuration
         self.active = configuration.engine == self.name
+        self._sized = None
         for graph in self.graphs:
             graph.reset_counts()
         try:
@@ -65,23 +71,52 @@ class PlanEngine(Engine):
         except Exception as error:
             # Called from a hook inside the script's own step; the reason goes to the user.
             return f"a graph of the script cannot be partitioned by these plans: {type(error).__name__}: {error}"
-        for graph, pair in wanted:
-            if pair is not graph.compiled and graph.is_fixed:
-                return "Inductor compiles each set of plans anew"
-            if pair is not graph.compiled and pair.signature != graph.compiled.signature:
-                return "a graph of the script hands other symbols to its backward under this plan"
-            if pair is not graph.current and graph.unmarked:
-                return "a forward is under way that keeps nothing of its own, so its backward could not be recognized"
-            if pair is not graph.current and not graph.is_understood:
-                return "a graph of the script has dynamic shapes, which this torch keeps track of in a way not known"
-        for graph, pair in wanted:
-            graph.switch(pair)
-        return None
+        refusal = next(filter(None, (graph.why_not(pair) for graph, pair in wanted)), None)
+        if refusal is None:
+            for graph, pair in wanted:
+                graph.begin(pair)
+        return refusal
 
-    def begin_call(self) -> None:
+    def use_sized(self, sized: tuple[SizedPlans, ...]) -> None:
+        """Run smaller batches under these plans from here on, where a graph can be switched to them."""
+        self.configuration = replace(self.configuration, sized=sized)
+        self._take(None)
+        for graph in self.graphs:
+            graph.pairs = {None: graph.pairs[None]}
+
+    def begin_call(self, size: InputSize | None = None) -> None:
         """Begin a training call of a root; graphs compiled in one call have slots of their own."""
         self._training_call += 1
         self._compiled_in_call.clear()
+        if self.configuration.sized and self.active:
+            self._take(next((one for one in self.configuration.sized if size and one.hold_for(size)), None))
+
+    def _take(self, sized: SizedPlans | None) -> None:
+        self._sized = sized
+        for graph in self.graphs:
+            pair = graph.pairs.get(sized)
+            if pair is None:
+                pair = graph.pairs[sized] = self.pair_under(graph, sized.plans if sized else ())
+            if pair is not graph.current:
+                graph.switch(pair)
+
+    def pair_under(self, graph: Graph, plans: tuple[Plan, ...]) -> Pair:
+        """Return a graph's pair under plans for smaller batches; the configuration's where it cannot be switched."""
+        kept = graph.pairs[None]
+        try:
+            pair = graph.joint.partition(self._quota(graph.joint, graph.slot, plans))
+        except Exception:
+            return kept
+        # Switched in the middle of steps, each backward has to be recognized.
+        return kept if graph.why_not(pair) or None in (kept.mark, pair.mark) else pair
+
+    def plans_of_share(self, share: float) -> tuple[Plan, ...]:
+        """Return plans that recompute a share of what the configuration does, the first occurrences of each."""
+        counts, plans = self.occurrences(), self.configuration.plans
+        joints = [graph.joint for graph in self.slots()]
+        plans += tuple({plan for joint in joints for plan in joint.level_plans(self.configuration.level)})
+        numbers = {plan: math.ceil(share * plan.applies_to(counts[plan.cluster, plan.strategy])) for plan in plans}
+        return tuple(sorted(replace(plan, count=number) for plan, number in numbers.items() if number))
 
     def leaves_out(self, module: nn.Module) -> bool:
         """Tell whether a module that a compiled root calls outside of its graphs gets plans only as its own root."""
@@ -186,14 +221,14 @@ class PlanEngine(Engine):
             cause = f"a graph could not be partitioned: {type(error).__name__}: {error}"
             self.failures.append(Fallback(cause, advice=f"Please report this; {_BATCHES_ONLY}"))
             return None
-        graph = Graph(slot, kept, pair, pair, is_fixed=is_compiled)
+        graph = Graph(slot, kept, pair, pair, pairs={None: pair}, is_fixed=is_compiled)
         pair.forward.meta[_GRAPH_INDEX] = pair.backward.meta[_GRAPH_INDEX] = len(self.graphs)
         self.graphs.append(graph)
         return graph
 
-    def _quota(self, joint: JointGraph, slot: tuple[str, int]) -> Quota:
-        """Return what the current plans leave for a graph: slots compiled earlier take their occurrences first."""
-        quota = Quota(self._plans(joint))
+    def _quota(self, joint: JointGraph, slot: tuple[str, int], plans: tuple[Plan, ...] | None = None) -> Quota:
+        """Return what plans leave for a graph, else those of the configuration: earlier slots take theirs first."""
+        quota = Quota(self._plans(joint) if plans is None else plans)
         for graph in self.slots():
             if graph.slot == slot:
                 break
@@ -347,7 +382,7 @@ class PlanEngine(Engine):
 
     def ran_unchanged(self) -> bool:
         """Return whether of the graphs that the plans change none has run: what did is the script without them."""
-        changed = [graph for graph in self.graphs if graph.current is not graph.joint.unplanned]
+        changed = [graph for graph in self.graphs if graph.pairs[None] is not graph.joint.unplanned]
         return bool(changed) and not any(graph.forward_calls for graph in changed)
 
     def forward_calls(self) -> Counter[tuple[str, int]] | None:

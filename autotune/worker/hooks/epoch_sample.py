@@ -48,7 +48,6 @@ class EpochSample(EpochReading):
         if self.refusal:
             return
         self.weights = weights_of([one for one, _ in self._kept], self._whole())
-        self._kept = [one for one in self._kept if one[0] == self.largest or one[0].number in self.weights]
         self.begin()
 
     @property
@@ -56,9 +55,17 @@ class EpochSample(EpochReading):
         """Return the largest batch."""
         return self._kept[-1][0]
 
-    def begin(self, drawn: int = 0) -> None:
-        """Hand out batches from the largest on; the script has ``drawn`` some already that it has not taken yet."""
-        self._order = itertools.chain([self.largest.number] * LARGEST_HANDED, itertools.cycle(self.weights))
+    def largest_up_to(self, elements: float) -> SeenBatch | None:
+        """Return the largest batch of at most so many elements, of those that were kept; None without one."""
+        return max((one for one, _ in self._kept if one.elements <= elements), key=size_of, default=None)
+
+    def begin(self, drawn: int = 0, *, then: Sequence[int] = ()) -> None:
+        """Hand out batches from the largest on, ``then`` those of these numbers once each, and then cycles.
+
+        The script has ``drawn`` some already that it has not taken yet.
+        """
+        first = [*[self.largest.number] * LARGEST_HANDED, *then]
+        self._order = itertools.chain(first, itertools.cycle(self.weights))
         # All batches of a step are to be of one size.
         self._left, self._own = 0, -drawn % self._per_step
 

@@ -10,7 +10,7 @@ import sys
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -228,10 +228,11 @@ class LoaderHooks:
             self.begin_sample()
         return sample.refusal
 
-    def begin_sample(self) -> None:
-        """Hand out the batches that stand for an epoch from the largest on."""
+    def begin_sample(self, *, then: Sequence[int] = ()) -> None:
+        """Hand out the batches that stand for an epoch: the largest, those of the numbers ``then``, and cycles."""
         if self.sample is not None:
-            self.sample.begin(max((len(one.sizes) for one in self._open.values() if one.role == "training"), default=0))
+            drawn = max((len(one.sizes) for one in self._open.values() if one.role == "training"), default=0)
+            self.sample.begin(drawn, then=then)
 
     def _drawing_aside(self, loader: Any) -> Callable[[], tuple[Any, int]]:
         """Return what draws the batches of an epoch of its own from a loader, with the numbers of their samples."""

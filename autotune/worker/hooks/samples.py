@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from ...metering.trial_meter import Window
+from ...records.configuration import InputSize
 from .arguments import seen as option_values
 from .loaders import LoaderHooks
 
@@ -147,6 +148,13 @@ def _batch_sizes(names: dict[str, Any]) -> Iterator[tuple[str, int]]:
         is_number = isinstance(value, int) and not isinstance(value, bool) and value > 1
         if is_number and ("batch" in str(name).lower() or str(name).lower() in ("bs", "bsz")):
             yield str(name), value
+
+
+def size_of(inputs: Any) -> InputSize:
+    """Return the size of the inputs of a call."""
+    tensors = tensors_of(inputs)
+    longest = max((size for tensor in tensors for size in tensor.shape), default=0)
+    return InputSize(sum(tensor.numel() for tensor in tensors), longest)
 
 
 def tensors_of(value: Any, depth: int = 0) -> list[torch.Tensor]:

@@ -33,6 +33,7 @@ class BatchCycles:
         self._steps = self._with_largest = 0
         self._is_cyclic = False
         self._taken: set[int] = set()
+        self.num_cycles = 0
         self.has_given_up = False
         """Set once the script does not train with the batches that it is given; then steps come as they are."""
 
@@ -62,5 +63,6 @@ class BatchCycles:
             return Place(begins=True, completes=False)
         completes = len(self._taken) == len(weights)
         if completes:
+            self.num_cycles += 1
             self._taken.clear()
         return Place(weights[number], begins, completes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -26,6 +26,9 @@ from ..measuring.memory_split import memory_split
 from ..measuring.peaks import MemoryWatch
 from ..proving.seeds import SEED
 from .base import Mode
+
+if TYPE_CHECKING:
+    from ..measuring.sized_plans import SmallerBatches
 
 
 class DeviceClock(WallClock):
@@ -89,6 +92,7 @@ class MeasureMode(Mode):
         self._outcome: Outcome | None = None
         self._matrix: MemoryMatrix | None = None
         self._cycles = BatchCycles(self._script.loaders)
+        self._smaller: SmallerBatches | None = None
         self._is_first_step = True
         self._graphs_before_step = 0
         self._occurrences: dict[str, int] = {}
@@ -118,6 +122,8 @@ class MeasureMode(Mode):
     def inputs(self, call: RootCall) -> None:
         """Count the data of a root's training call."""
         self._arriving.see(call)
+        if self._smaller is not None:
+            self._smaller.call_begins((call.arguments, call.keywords))
 
     def loss(self, loss: torch.Tensor) -> None:
         """Keep the trial's latest loss: a copy, as it may be a part of something large."""
@@ -156,9 +162,15 @@ class MeasureMode(Mode):
         had_given_up, place = self._cycles.has_given_up, self._cycles.next()
         if self._cycles.has_given_up and not had_given_up:
             process.note("the script does not train with the batches of an epoch: it may need more memory")
-            self._meter = self._script.loaders.sample = None
-            self.ready()
-            assert self._meter is not None
+            self._script.loaders.sample = None
+            if self._smaller is not None:
+                self._smaller.stop()
+            self._begin_anew()
+        elif self._cycles.num_cycles == 1 and self._smaller is not None and self._smaller.apply():
+            self._cycles = BatchCycles(self._script.loaders)
+            self._begin_anew()
+            return
+        assert self._meter is not None
         is_done = self._meter.step(
             window, compiled=compiled, weight=place.weight, begins=place.begins, completes=place.completes
         )
@@ -221,10 +233,28 @@ class MeasureMode(Mode):
         self._meter = None
         self._script.loaders.begin_sample()
         self._cycles, self._is_first_step = BatchCycles(self._script.loaders), True
+        self._weigh_smaller()
         self._calls_before = self._calls_in_step = None
         # Caches go before the controller attributes its samples to the next trial.
         self.ready()
         process.progressed()
+
+    def _begin_anew(self) -> None:
+        """Measure from here on as if the trial had just begun."""
+        self._meter = None
+        self.ready()
+
+    def _weigh_smaller(self) -> None:
+        """Find out whether smaller batches of the epoch can do without plans, if the configuration has any."""
+        engine, sample = self._applied.engine, self._script.loaders.sample
+        if engine is None or sample is None or not sample.differs or len(self._script.roots.roots) != 1:
+            return
+        if self._smaller is None:
+            # Not at the top: a script without plans needs no engine.
+            from ..measuring.sized_plans import SmallerBatches
+
+            self._smaller = SmallerBatches(engine, self._script.loaders)
+        self._smaller.begin_trial()
 
     def _stay_at_largest(self) -> None:
         """Look at what a step needs with the largest batch from here on."""
@@ -237,6 +267,7 @@ class MeasureMode(Mode):
         loaders, most = self._script.loaders, self._process.request.look_ahead
         if why_not := "the script trains in several processes" if several else loaders.read_epoch(most):
             self._process.note(f"no batch was read ahead: {why_not}")
+        self._weigh_smaller()
 
     def _take_stock(self) -> None:
         """Keep the figures of models, optimizers and schedulers: when the script has ended, they are gone."""
@@ -267,6 +298,7 @@ class MeasureMode(Mode):
             schedules=self._schedules,
             epoch_wait_s=self._script.loaders.epoch_wait_s(),
             largest=None if sample is None else sample.largest,
+            sized=engine.configuration.sized if engine is not None else (),
             notes=process.notes,
         )
         if measurement.peaks.reserved is not None:

@@ -109,6 +109,18 @@ def _free(size: torch.SymInt) -> set[sympy.Basic]:
     return set(size.node.expr.free_symbols)
 
 
+def sizes_of(forward: fx.GraphModule, arguments: Sequence[Any]) -> dict[sympy.Symbol, int]:
+    """Return the value of each symbol in the arguments of a forward."""
+    found: dict[sympy.Symbol, int] = {}
+    for node, value in zip(forward.graph.find_nodes(op="placeholder"), arguments, strict=True):
+        traced = value_of(node)
+        pairs = zip(traced.shape, value.shape, strict=True) if is_tensor(node) else [(traced, value)]
+        for size, actual in pairs:
+            if is_single_symbol(size):
+                found[size.node.expr] = int(actual)
+    return found
+
+
 def is_tensor(node: fx.Node) -> bool:
     """Return whether a node holds one tensor with a storage (and not a tuple, a number or a symbol)."""
     return has_storage(value_of(node))

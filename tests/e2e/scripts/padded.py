@@ -29,6 +29,7 @@ parser.add_argument("--read-once", action="store_true", help="the data set is it
 parser.add_argument("--no-room-to-evaluate", action="store_true")
 parser.add_argument("--drawn-ahead", action="store_true")
 parser.add_argument("--epochs-first", type=int, default=0, help="epochs before memory is short")
+parser.add_argument("--losses", action="store_true", help="print them")
 parser.add_argument("--device", default="cuda")
 parser.add_argument("--longest", type=int, default=3000)
 options = parser.parse_args()
@@ -122,6 +123,7 @@ class Net(nn.Module):
         return x
 
 
+torch.manual_seed(0)
 model = Net().to(options.device)
 optimizer = torch.optim.AdamW(model.parameters())
 of_training, of_evaluation = (loader(evaluates) for evaluates in (False, True))
@@ -148,6 +150,8 @@ for step, batch in enumerate(batches()):
         continue
     loss = model(batch["ids"].to(options.device)).square().mean() / options.accumulate
     loss.backward()
+    if options.losses:
+        print("loss", loss.item(), flush=True)
     if (step + 1) % options.accumulate == 0:
         optimizer.step()
         optimizer.zero_grad()
