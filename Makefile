@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
 TESTS := quick test test-all test-slow test-null-gpu test-browser test-ortmodule test-postgresql test-ray e2e
-.PHONY: help setup setup-ortmodule setup-ray setup-null-gpu setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers bench-absent bench-witness bench-changes gpu gpu-wheels update-gold docs screenshots clean
+.PHONY: help setup setup-ortmodule setup-ray setup-null-gpu setup-browser setup-postgresql demo $(TESTS) check format wheel-test bench bench-peers bench-absent bench-witness bench-lengths bench-changes gpu gpu-wheels update-gold docs screenshots clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
@@ -160,6 +160,10 @@ bench-absent: $(READY) build/timm  ## peaks predicted for a GPU that is not ther
 bench-witness: setup-null-gpu  ## memory predicted for a GPU that is not there, against torch's allocator on one without kernels
 	sh -c '. $(NULL_GPU_ENV)/variables.sh && exec "$$@"' sh \
 		env NULL_GPU=$(NULL_GPU) $(NULL_GPU_ENV)/bin/python tests/benchmarks/absent_witness.py $(WITNESS)
+
+bench-lengths: setup-null-gpu  ## the same for batches of twelve lengths, under engine aot too
+	sh -c '. $(NULL_GPU_ENV)/variables.sh && exec "$$@"' sh \
+		env NULL_GPU=$(NULL_GPU) $(NULL_GPU_ENV)/bin/python tests/benchmarks/lengths.py
 
 bench-changes: setup-null-gpu  ## what changes of a script do to its peak as predicted, against the same changes made by hand
 	sh -c '. $(NULL_GPU_ENV)/variables.sh && exec "$$@"' sh \

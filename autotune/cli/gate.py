@@ -178,7 +178,7 @@ def gate(
     spec = spec_of(context.params, engine=read.stack.engine, bundle_batch_size=read.stack.batch_size)
     spec = replace(spec, look_ahead=read.stack.look_ahead)  # like is compared with like
     name = name_of(spec)
-    key = read.configuration.key
+    key = read.configuration.as_searched.key
     if history:
         _show_history(storage, printable(name), key, json=json)
         return
@@ -262,7 +262,7 @@ def _baseline(read: Bundle, baseline: str | None, storage: str, *, may_be_new: b
     from ..verdict.gate.baseline import baseline_of_bundle, read_baseline
     from .places import stored_record
 
-    key = read.configuration.key
+    key = read.configuration.as_searched.key
     if baseline is None or (may_be_new and not Path(baseline).exists()):
         return baseline_of_bundle(read.stack, key)
     if may_be_new or names_file(baseline) or Path(baseline).is_file():

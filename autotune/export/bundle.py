@@ -16,7 +16,8 @@ from ..errors import BundleError, ExportError, UsageError
 from ..records.choices import choice_settings, heap_libraries, made_choices
 from ..records.codec import from_json, to_json
 from ..records.configuration import Configuration
-from ..records.engines import ENGINES, PLAIN_ENGINES
+from ..records.engines import ENGINES, PLAIN_ENGINES, SWITCHING_ENGINES
+from ..records.measuring import MOST_SIZED
 from ..records.plan import Plan, dump_mem_opt, load_mem_opt, parse_plans
 from ..records.printable import printable_strings, shell_word
 from ..records.stack import STACK_VERSION, Stack
@@ -165,9 +166,11 @@ def _check_stack(stack: Stack, plans: tuple[Plan, ...]) -> None:
         )
     if stack.level not in (0, 1, 2):
         raise BundleError(f"{STACK_NAME}: level {stack.level!r} is none of 0, 1, 2")
-    if [one.up_to for one in stack.sized] != sorted({one.up_to for one in stack.sized}):
-        raise BundleError(f"{STACK_NAME}: the plans of smaller batches do not come in order of their sizes")
-    if stack.engine in PLAIN_ENGINES and (plans or stack.level or stack.sized):
+    if stack.sized and stack.engine not in SWITCHING_ENGINES:
+        raise BundleError(f"{STACK_NAME}: engine {stack.engine!r} has the same plans for batches of all sizes")
+    if len(stack.sized) > MOST_SIZED or any(min(shape, default=1) < 1 for one in stack.sized for shape in one.shapes):
+        raise BundleError(f"{STACK_NAME}: the plans for smaller batches are too many, or for no batch")
+    if stack.engine in PLAIN_ENGINES and (plans or stack.level):
         raise BundleError(
             f"{STACK_NAME}: engine {stack.engine!r} is the script untouched: it takes neither plans nor a level"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -10,33 +11,37 @@ from typing import Any
 from .engines import COMPILING_ENGINES, ENGINES, PLAIN_ENGINES, Engine, plain_engine_of
 from .plan import Plan, parse_plans
 
-
-@dataclass(frozen=True)
-class InputSize:
-    """The size of what a model gets in a call: the elements of all tensors, and the longest dimension of any."""
-
-    elements: int
-    longest: int
+Shapes = tuple[tuple[int, ...], ...]
+"""The shapes of all tensors that a model gets in a call."""
 
 
 @dataclass(frozen=True)
 class SizedPlans:
-    """The plans of smaller batches: those of up to so many elements, with no dimension above ``longest``.
+    """The plans of smaller batches: those whose tensors are in no dimension larger than ``shapes``."""
 
-    Attention grows with the square of a length, so the number of elements alone bounds no memory.
-    """
-
-    up_to: int
-    longest: int
+    shapes: Shapes
     plans: tuple[Plan, ...] = ()  # none to recompute nothing
 
-    def hold_for(self, size: InputSize) -> bool:
-        """Return whether a call with inputs of this size runs under these plans."""
-        return size.elements <= self.up_to and size.longest <= self.longest
+    def hold_for(self, shapes: Shapes) -> bool:
+        """Return whether a call with tensors of these shapes runs under these plans."""
+        return (
+            bool(shapes)
+            and [*map(len, shapes)] == [*map(len, self.shapes)]
+            and all(
+                size <= most
+                for shape, largest in zip(shapes, self.shapes, strict=True)
+                for size, most in zip(shape, largest, strict=True)
+            )
+        )
+
+    @property
+    def size(self) -> str:
+        """Return the shape of the largest tensor, in words."""
+        return "x".join(map(str, max(self.shapes, key=math.prod, default=())))
 
     def __str__(self) -> str:
         recomputed = " ".join(map(str, self.plans)) or "nothing"
-        return f"{recomputed} up to {self.up_to:,} elements"
+        return f"{recomputed} up to {self.size}"
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,7 @@ class Configuration:
         if self.accumulation or self.sized:
             parts.append(self.accumulation)
         if self.sized:
-            parts.append([[one.up_to, one.longest, [*map(str, one.plans)]] for one in self.sized])
+            parts.append([[one.shapes, [*map(str, one.plans)]] for one in self.sized])
         return json.dumps(parts, separators=(",", ":"))
 
     @classmethod
@@ -78,7 +83,7 @@ class Configuration:
         engine, plans, level, batch_size, *others = json.loads(key)
         defaults: list[Any] = [(), 0, ()]
         choices, accumulation, sized = others + defaults[len(others) :]
-        by_size = tuple(SizedPlans(up_to, longest, parse_plans(some)) for up_to, longest, some in sized)
+        by_size = tuple(SizedPlans(tuple(map(tuple, shapes)), parse_plans(some)) for shapes, some in sized)
         return cls(engine, parse_plans(plans), level, batch_size, tuple(choices), accumulation, by_size)
 
     @property

@@ -21,11 +21,6 @@ class SeenBatch:
     shapes: dict[str, Shape]
 
     @property
-    def longest(self) -> int:
-        """Return the longest dimension of its tensors."""
-        return max((size for shape in self.shapes.values() for size in shape), default=0)
-
-    @property
     def sizes(self) -> str:
         """Return the sizes of its largest tensors in words."""
         return self._named(sorted(self.shapes, key=lambda name: -math.prod(self.shapes[name])))

@@ -47,10 +47,14 @@ def trials_of(record: StudyRecord, configuration: Configuration) -> list[Measure
 
 
 def as_measured(record: StudyRecord, configuration: Configuration) -> Configuration:
-    """Return a configuration with the plans that smaller batches were measured with, in its repetitions or trials."""
-    repeats = [one.outcome.measurement for one in record.repeats if one.configuration.key == configuration.key]
-    found = [one.sized for one in [*repeats, *trials_of(record, configuration)] if one is not None and one.sized]
-    return replace(configuration, sized=configuration.sized or next(iter(found), ()))
+    """Return a configuration with the plans that smaller batches were measured with, where measurements agree.
+
+    Those are its repetitions, or else its first trial.
+    """
+    repeats = [one.outcome.measurement for one in repetitions_of(record.repeats, configuration)]
+    measured = [one for one in repeats if one is not None] or trials_of(record, configuration)[:1]
+    found = {one.sized for one in measured}
+    return replace(configuration, sized=configuration.sized or (found.pop() if len(found) == 1 else ()))
 
 
 def repetitions_of(repeats: Sequence[Repeat], configuration: Configuration) -> tuple[Repeat, ...]:

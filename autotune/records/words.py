@@ -58,9 +58,9 @@ def recomputed_words(configuration: Configuration, clusters: Iterable[ClusterFac
 
 
 def sized_words(sized: Sequence[SizedPlans]) -> str:
-    """Return what smaller batches recompute: ``nothing up to 900 and less up to 1,800 elements in ...``."""
-    last = {bool(one.plans): f"{'less' if one.plans else 'nothing'} up to {one.up_to:,}" for one in sized}
-    return f"{joined([*last.values()])} elements in the model's inputs" if last else ""
+    """Return what smaller batches recompute: ``nothing up to inputs of 4x90 and less up to 4x180``."""
+    last = {bool(one.plans): f"{'less' if one.plans else 'nothing'} up to {one.size}" for one in sized}
+    return joined([*last.values()]).replace("up to ", "up to inputs of ", 1)
 
 
 def _is_single(row: ClusterFacts | None) -> bool:

@@ -37,7 +37,7 @@ from .hooks.compilation import watch_compile
 from .hooks.hooked_script import HookedScript
 from .hooks.loaders import LoaderHooks
 from .hooks.roots import RootHooks
-from .hooks.samples import SampleCounter, size_of, tensors_of
+from .hooks.samples import SampleCounter, shapes_of, tensors_of
 from .hooks.steps import StepHooks
 from .modes.audit import AuditMode
 from .modes.base import Mode
@@ -134,7 +134,7 @@ class Conductor:
             self.process.end()
         self._make_ready(itertools.chain(root.parameters(), tensors_of((arguments, keywords))))
         if self._applied.engine is not None:
-            self._applied.engine.begin_call(size_of((arguments, keywords)))
+            self._applied.engine.begin_call(shapes_of((arguments, keywords)))
         dimension = self._samples.training_call(arguments, keywords)
         samples, number = self._samples.call_samples, self._samples.batch_number
         self._mode.inputs(RootCall(root, arguments, keywords, dimension or 0, samples, number))

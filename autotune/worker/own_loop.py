@@ -26,7 +26,7 @@ from .choices.made import MadeChoices
 from .describing.fingerprint import model_print
 from .engines.port import Engine
 from .hooks.roots import PlannedCall, unwrap, wrappers
-from .hooks.samples import size_of, tensors_of
+from .hooks.samples import shapes_of, tensors_of
 from .plans.layers import repeated_class
 from .registry import engine_named
 
@@ -106,7 +106,7 @@ class PlannedModel:
         if not again and not self._called:
             self._compare_batch(arguments, keywords)
         if self._engine is not None and not again:
-            self._engine.begin_call(size_of((arguments, keywords)))
+            self._engine.begin_call(shapes_of((arguments, keywords)))
         try:
             result = self._choices.around(core, self._planned_call(core))(*arguments, **keywords)
         except Exception as error:

@@ -237,6 +237,7 @@ def test_a_script_that_is_too_short_is_told_how_long_it_should_be(tmp_path: Path
 
 
 LEVEL = Configuration("aot", level=1)
+OF_150 = replace(LEVEL, sized=(SizedPlans(((4, 150),)),))
 
 
 @pytest.mark.parametrize(
@@ -250,15 +251,24 @@ def test_smaller_batches_recompute_nothing_where_they_need_no_more_than_the_larg
     run = measured(tmp_path, *options, "--print", configurations=(Configuration("aot"), LEVEL, LEVEL))
     plain, planned, again = map(run.measurement, range(3))
     assert (plain.sized, again.sized) == ((), planned.sized)
-    nothing = planned.sized[0]
-    assert nothing.plans == ()
-    assert 4 * 119 <= nothing.up_to < 4 * 900
-    assert nothing.longest * 4 == nothing.up_to
-    assert [one.up_to for one in planned.sized] == sorted(one.up_to for one in planned.sized)
+    assert planned.sized[0].plans == ()
+    lengths = [shape[1] for one in planned.sized for shape in one.shapes]
+    assert 119 <= lengths[0] <= lengths[-1] < 900
+    assert lengths == sorted(lengths)
     assert planned.saved_bytes == again.saved_bytes < plain.saved_bytes
     assert {one.cycle for one in (plain, planned, again)} == {4}
     # The largest batch for each of the plans has been tried.
-    assert {f"ids 4x{one.longest}" for one in planned.sized} < {*printed(run)}
+    assert {f"ids 4x{length}" for length in lengths} < {*printed(run)}
+
+
+def test_only_batches_that_need_it_are_recomputed(tmp_path: Path) -> None:
+    run = measured(tmp_path, "--count", configurations=(LEVEL,))
+    (nothing, *_), lines = run.measurement().sized, gelus(run.output)
+    up_to = nothing.shapes[0][1]
+    at_the_end = lines[len(lines) // 2 :]
+    assert {number for number, length in at_the_end if length <= up_to} == {3}
+    assert {number for number, length in at_the_end if length == 900} <= {6}
+    assert {number for number, _ in lines[2:6]} == {6}, "the trial has to find them first"
 
 
 @pytest.mark.parametrize(
@@ -267,9 +277,10 @@ def test_smaller_batches_recompute_nothing_where_they_need_no_more_than_the_larg
         (("--of-one-length",), LEVEL),
         (("--skip-longer", "800"), LEVEL),
         (("--read-once",), LEVEL),
+        (("--twice",), LEVEL),
         ((), Configuration("eager")),
     ],
-    ids=["of one length", "skips", "read once", "no engine"],
+    ids=["of one length", "skips", "read once", "two calls in a step", "no engine"],
 )
 def test_where_sizes_do_not_differ_or_are_not_known_all_batches_have_the_same_plans(
     options: tuple[str, ...], configuration: Configuration, tmp_path: Path
@@ -278,29 +289,40 @@ def test_where_sizes_do_not_differ_or_are_not_known_all_batches_have_the_same_pl
 
 
 def test_plans_for_smaller_batches_that_are_given_are_kept(tmp_path: Path) -> None:
-    given = replace(LEVEL, sized=(SizedPlans(4 * 200, 200),))
-    run = measured(tmp_path, "--print", configurations=(given,))
-    assert run.measurement().sized == given.sized
-    tried = max(size for size in map(int, (one.rpartition("x")[2] for one in printed(run))) if size <= 200)
-    assert printed(run).count(f"ids 4x{tried}") >= 1
-    assert tried > 150
+    run = measured(tmp_path, "--count", configurations=(OF_150,))
+    assert run.measurement().sized == OF_150.sized
+    assert {(number, length <= 150) for number, length in gelus(run.output)[10:]} <= {(3, True), (6, False)}
 
 
-def test_a_bundle_with_plans_for_smaller_batches_is_launched_and_proven(
-    tmp_path: Path, make_bundle: MakeBundle
+@pytest.mark.parametrize("rests", [False, True], ids=["at first", "later"])
+def test_a_bundle_with_plans_for_smaller_batches_is_launched(
+    rests: bool, tmp_path: Path, make_bundle: MakeBundle
 ) -> None:
-    given = replace(LEVEL, sized=(SizedPlans(4 * 150, 150),))
-    bundle = make_bundle(SCRIPT, given)
-    arguments = ("--device", "cpu", "--longest", "900", "--steps", "30", "--losses")
-    plain, launched = (
-        run_plain(SCRIPT, *arguments, folder=tmp_path),
-        run_inside("launch", bundle, SCRIPT, "--", *arguments, folder=tmp_path),
+    bundle = make_bundle(SCRIPT, OF_150)
+    arguments = ("--device", "cpu", "--longest", "900", "--steps", "40" if rests else "6", "--losses")
+    plain = run_plain(SCRIPT, *arguments, folder=tmp_path)
+    launched, counted = (
+        run_inside("launch", bundle, SCRIPT, "--", *arguments, *more, folder=tmp_path) for more in ([], ["--count"])
     )
     assert launched.status == 0, launched.errors
     assert launched.output == plain.output
-    found = run_inside("verify", bundle, SCRIPT, "--", *arguments, folder=tmp_path)
+    # The first call of each new graph has the plans of the largest batch.
+    found = {(number, length <= 150) for number, length in gelus(counted.output)[4:]}
+    assert found <= {(3, True), (6, False)}
+    assert not rests or len(found) == 2
+
+
+def test_a_bundle_with_plans_for_smaller_batches_is_proven(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    arguments = ("--device", "cpu", "--longest", "900")
+    found = run_inside("verify", make_bundle(SCRIPT, OF_150), SCRIPT, "--", *arguments, folder=tmp_path)
     assert found.status == 0, found.errors
-    assert "have the same bits" in found.output.decode()
+    assert "have the same bits" in " ".join(found.output.decode().split())
+
+
+def gelus(output: bytes) -> list[tuple[int, int]]:
+    """The number of gelus of each step, and the length of its batch."""
+    lines = [line.split() for line in output.decode().splitlines() if line.startswith("gelus ")]
+    return [(int(number), int(length)) for _, number, _, length in lines]
 
 
 def printed(run: WorkerRun) -> list[str]:

@@ -20,7 +20,7 @@ from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.engines import SWITCHING_ENGINES
 from autotune.records.plan import ALL, Plan, parse_plans
 from autotune.worker.engines.plan_engine import AotEngine, PlanEngine
-from autotune.worker.hooks.samples import size_of
+from autotune.worker.hooks.samples import shapes_of
 
 __all__ = ["Planned", "Trace", "clean_torch", "kept_bytes"]
 
@@ -126,7 +126,7 @@ class Planned:
         self.refusal = self.engine.use(configuration)
         if self._compiled is None:
             self._compiled = self.engine.compile_root(self.model)
-        self.engine.begin_call(size_of(self.inputs))
+        self.engine.begin_call(shapes_of(self.inputs))
         return self._compiled
 
     def _begin(self) -> list[torch.Tensor]:

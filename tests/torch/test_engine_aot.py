@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -11,10 +12,11 @@ import torch
 from torch import nn
 
 from autotune.records.configuration import Configuration, SizedPlans
+from autotune.records.outcome import InvalidPlan
 from autotune.records.plan import Quota, parse_plans
 from autotune.worker.engines import plan_engine
 from autotune.worker.engines.plan_engine import AotEngine
-from autotune.worker.hooks.samples import size_of
+from autotune.worker.hooks.samples import shapes_of
 from autotune.worker.plans.partition import JointGraph
 from tests.fakes.models import CASES, Broken, Gpt
 from tests.fakes.planned import Planned, clean_torch
@@ -354,7 +356,7 @@ def test_a_switch_between_forward_and_backward_keeps_both_passes_of_one_kind() -
     calls = engine.compile_root(generator), engine.compile_root(critic)
     for plans in ([], ["gelu+:1:-1"], ["native_dropout+:1:-1", "gelu+:1:3"], ["gelu+:1:1"], []):
         assert equal(step(*calls, *plans), expected), plans
-        assert all(not graph.pending for graph in engine.graphs)
+        assert not any(graph.is_under_way for graph in engine.graphs)
 
 
 def test_forwards_that_never_get_a_backward_are_not_remembered_for_ever() -> None:
@@ -362,12 +364,12 @@ def test_forwards_that_never_get_a_backward_are_not_remembered_for_ever() -> Non
     engine.use(configuration())
     call = engine.compile_root(model)
     kept = [call(x) for _ in range(300)]
-    assert len(engine.graphs[0].pending) == 256
-    assert engine.use(configuration("gelu+:1:-1")) is None
-    call(x)
-    assert engine.use(configuration()) is None
+    assert len(engine.graphs[0].pending) == 300
+    assert engine.graphs[0].is_under_way
+    kept.clear()
+    assert not engine.graphs[0].is_under_way
+    kept.append(call(x))
     assert len(engine.graphs[0].pending) == 1
-    del kept
 
 
 def test_the_runtime_is_told_which_saved_tensors_are_inputs() -> None:
@@ -447,28 +449,28 @@ def test_each_call_has_the_plans_of_its_size(case: str) -> None:
     model.mark_dynamic(0)
     model.step()
     everything = model.plans()
-    size = size_of(half)
-    sized = [SizedPlans(size.elements, size.longest)]
+    sized = [SizedPlans(shapes_of(half))]
     for inputs in (half, whole, half, whole):
         model.inputs = inputs
         assert model.step(*everything, sized=sized) == model.plain()
         assert model.refusal is None
-    graphs = model.engine.graphs
     for inputs, plans in ((half, ()), (whole, everything)):
-        model.engine.begin_call(size_of(inputs))
-        expected = [graph.joint.partition(Quota(plans)) for graph in graphs if len(graphs) == 1]
-        assert [graph.current for graph in graphs if len(graphs) == 1] == expected
+        model.engine.begin_call(shapes_of(inputs))
+        quota = Quota(plans)
+        for graph in model.engine.slots():
+            pair, kept = graph.joint.partition(quota), graph.pairs[None]
+            assert graph.current is (kept if None in (pair.mark, kept.mark) else pair)
 
 
 def sized_net() -> tuple[nn.Sequential, AotEngine, Callable[[torch.Tensor], torch.Tensor]]:
     """A model that recomputes each gelu in large batches, one in those of 48 rows, and none in those of 40."""
     model, engine = net(), AotEngine()
-    sized = (SizedPlans(40 * 32, 40), SizedPlans(48 * 32, 48, parse_plans(["gelu+:1:1"])))
+    sized = (SizedPlans(((40, 32),)), SizedPlans(((48, 32),), parse_plans(["gelu+:1:1"])))
     engine.use(Configuration("aot", parse_plans(["gelu+:1:-1"]), sized=sized))
     compiled = engine.compile_root(model)
 
     def call(batch: torch.Tensor) -> torch.Tensor:
-        engine.begin_call(size_of(batch))
+        engine.begin_call(shapes_of(batch))
         return compiled(batch)
 
     return model, engine, call
@@ -494,17 +496,58 @@ def test_backwards_are_those_of_their_forwards_in_any_order() -> None:
     assert not engine.ran_unchanged()
 
 
-def test_a_longer_batch_of_as_few_elements_has_the_plans_of_the_largest() -> None:
+def test_the_plans_of_a_smaller_batch_hold_for_what_is_in_no_dimension_larger() -> None:
     _model, engine, call = sized_net()
     for batch, gelus in ((torch.randn(ROWS, 32), 2), (torch.randn(40, 32), 0), (torch.randn(48, 32), 1)):
         for _ in range(2):  # a graph's first call is under the plans of the largest
             call(batch).mean().backward()
         assert recomputed(engine, -1, "gelu") == gelus
-    assert size_of(torch.randn(40, 32)) == size_of([torch.randn(20, 32), torch.randn(2, 10, 32), torch.randn(40, 0)])
-    engine.begin_call(size_of([torch.randn(2, 320), torch.randn(640)]))
-    assert recomputed(engine, -1, "gelu") == 2
-    engine.begin_call()
-    assert recomputed(engine, -1, "gelu") == 2
+    for shapes, gelus in {((40, 32),): 0, ((1, 1),): 0, ((2, 33),): 2, ((40,),): 2, ((40, 32), ()): 2, (): 2}.items():
+        engine.begin_call(shapes)
+        assert recomputed(engine, -1, "gelu") == gelus, shapes
+    assert shapes_of([torch.randn(20, 32), {"x": torch.tensor(1.0)}, "text"]) == ((20, 32), ())
+
+
+def test_a_backward_may_be_asked_for_again_when_other_plans_are_current() -> None:
+    """Guards several losses of one call: their backwards are all of its forward's plans."""
+    model, _, call = sized_net()
+    batches = [torch.randn(rows, 32) for rows in (ROWS, 40)]
+    for batch in batches * 2:
+        call(batch).mean().backward()
+    for order in ([0, 0, 1, 1], [1, 0, 1, 0], [0, 1, 0, 1]):
+        found = []
+        for run in (model, call):
+            model.zero_grad(set_to_none=True)
+            torch.manual_seed(3)
+            losses = [run(batch).mean() for batch in batches]
+            for place in order:
+                losses[place].backward(retain_graph=True)
+            found.append([parameter.grad.clone() for parameter in model.parameters()])
+        assert equal(*found)
+
+
+def test_a_forward_that_gets_no_backward_misleads_no_other() -> None:
+    """Guards addresses that are used again: a metric's forward is dropped, and others are under way."""
+    model, engine, call = sized_net()
+    sizes = (ROWS, 40, 48)
+    for rows in sizes * 2:
+        call(torch.randn(rows, 32)).mean().backward()
+    draw = random.Random(0)
+    for _ in range(60):
+        dropped = [torch.randn(draw.choice(sizes), 32) for _ in range(draw.randrange(3))]
+        batches = [torch.randn(draw.choice(sizes), 32) for _ in range(3)]
+        found = []
+        for run in (model, call):
+            model.zero_grad(set_to_none=True)
+            torch.manual_seed(3)
+            for batch in dropped:
+                run(batch)
+            losses = [run(batch).mean() for batch in batches]
+            sum(losses).backward()
+            found.append([parameter.grad.clone() for parameter in model.parameters()])
+        assert equal(*found)
+    del losses
+    assert not any(graph.is_under_way for graph in engine.graphs)
 
 
 def test_plans_for_smaller_batches_are_shares_of_the_configuration_s() -> None:
@@ -513,3 +556,13 @@ def test_plans_for_smaller_batches_are_shares_of_the_configuration_s() -> None:
     assert engine.plans_of_share(1.0) == parse_plans(["gelu+:1:2"])
     assert engine.plans_of_share(0.4) == parse_plans(["gelu+:1:1"])
     assert engine.plans_of_share(0.0) == ()
+
+
+def test_a_cluster_of_the_smaller_batches_that_the_script_does_not_have_is_named() -> None:
+    model, engine = net(), AotEngine()
+    engine.use(Configuration("aot", sized=(SizedPlans(((40, 32),), parse_plans(["other+:1:1"])),)))
+    engine.begin_call()
+    engine.compile_root(model)(torch.randn(ROWS, 32)).mean().backward()
+    problem = engine.problem()
+    assert isinstance(problem, InvalidPlan)
+    assert "no cluster other+:1" in problem.cause

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from autotune.errors import BundleError, ExportError
 from autotune.export import bundle as bundle_module
 from autotune.export.bundle import check_target, export_bundle, read_bundle
-from autotune.records.codec import to_json
 from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.plan import Plan
 from tests.fakes.study_record import BASELINE, WINNER, baseline_best, study_record, unfinished
@@ -56,15 +55,28 @@ def test_a_bundle_reads_back_as_the_winner(folder):
 
 
 def test_the_plans_of_smaller_batches_come_back(tmp_path):
-    sized = (SizedPlans(900, 30), SizedPlans(1800, 60, WINNER.plans[:1]))
+    sized = (SizedPlans(((4, 225),)), SizedPlans(((4, 450),), WINNER.plans[:1]))
     made = dataclasses.replace(WINNER, sized=sized)
     folder = export_bundle(study_record(), tmp_path / "bundle", configuration=made)
     found = read_bundle(folder).configuration
     assert (found.sized, found.as_searched.key) == (sized, WINNER.key)
     readme = (folder / "README.txt").read_text()
-    assert "nothing up to 900 and less up to 1,800 elements in the model's inputs" in " ".join(readme.split())
-    edit(folder, sized=to_json(tuple(reversed(sized))))
-    with pytest.raises(BundleError, match="do not come in order of their sizes"):
+    assert "nothing up to inputs of 4x225 and less up to 4x450" in " ".join(readme.split())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"sized": [{"shapes": [[4, 225]], "plans": []}] * 4}, "too many, or for no batch"),
+        ({"sized": [{"shapes": [[4, 0]], "plans": []}]}, "too many, or for no batch"),
+        ({"sized": [{"shapes": [[4, "9"]], "plans": []}]}, "malformed"),
+        ({"sized": [{"plans": []}]}, "malformed"),
+        ({"sized": [{"shapes": [[4, 9]], "plans": []}], "engine": "inductor"}, "has the same plans for batches of all"),
+    ],
+)
+def test_plans_of_smaller_batches_that_cannot_be_are_refused(folder, changes, words):
+    edit(folder, **changes)
+    with pytest.raises(BundleError, match=words):
         read_bundle(folder)
 
 

@@ -78,7 +78,7 @@ def test_the_stack_has_the_largest_batch_that_its_setting_was_measured_with():
 
 
 def test_the_stack_has_the_plans_that_smaller_batches_were_measured_with():
-    record, sized = study_record(), (SizedPlans(900, 30),)
+    record, sized = study_record(), (SizedPlans(((4, 225),)),)
 
     def with_sized(one):
         is_it = one.configuration.key == WINNER.key and isinstance(one.outcome, Measured)
@@ -89,6 +89,11 @@ def test_the_stack_has_the_plans_that_smaller_batches_were_measured_with():
     assert build_stack(record, WINNER).sized == ()
     assert build_stack(in_repeats, WINNER).sized == build_stack(in_trials, WINNER).sized == sized
     assert build_stack(in_repeats, BASELINE).sized == ()
+    # Its figures are those of the repetitions, and so are its plans.
+    assert build_stack(replace(in_trials, repeats=record.repeats), WINNER).sized == ()
+    first = next(number for number, one in enumerate(record.repeats) if one.configuration.key == WINNER.key)
+    some = [*in_repeats.repeats[:first], record.repeats[first], *in_repeats.repeats[first + 1 :]]
+    assert build_stack(replace(record, repeats=tuple(some)), WINNER).sized == ()
 
 
 # Figures

@@ -334,7 +334,7 @@ def test_of_what_is_imported_ahead_nothing_is_left_from_the_first_that_is_refuse
         {},
         {"choices": ("bf16=1",)},
         {"accumulation": 3},
-        {"sized": (SizedPlans(900, 30), SizedPlans(1800, 60, (Plan("gelu+", 1, 2),)))},
+        {"sized": (SizedPlans(((4, 225),)), SizedPlans(((4, 450),), (Plan("gelu+", 1, 2),)))},
     ],
     ids=repr,
 )

@@ -85,9 +85,8 @@ def test_names_of_many_operators_are_cut_in_the_middle(text: str, shown: str) ->
 
 def test_what_smaller_batches_recompute_is_told_by_the_largest_that_recompute_nothing_or_less() -> None:
     plans = (Plan("Block+", 1, 2),)
-    some, more = SizedPlans(1200, 40, plans), SizedPlans(1800, 60, plans)
+    some, more = SizedPlans(((4,), (4, 300)), plans), SizedPlans(((4,), (4, 450)), plans)
     assert sized_words(()) == ""
-    assert sized_words((some, more)) == "less up to 1,800 elements in the model's inputs"
-    assert sized_words((SizedPlans(900, 30), some, more)) == (
-        "nothing up to 900 and less up to 1,800 elements in the model's inputs"
-    )
+    assert sized_words((some, more)) == "less up to inputs of 4x450"
+    nothing = SizedPlans(((4,), (4, 225)))
+    assert sized_words((nothing, some, more)) == "nothing up to inputs of 4x225 and less up to 4x450"

@@ -9,14 +9,12 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...records.configuration import SizedPlans
 from ..plans.graph_pair import Pair
 from ..plans.joint import has_storage, is_single_symbol, symbols_of, tensors_of, traced_size, value_of
 from ..plans.partition import JointGraph
-
-# Forwards whose backward may still come; more can only be forwards that never get one.
-_MOST_PENDING = 256
 
 
 @dataclass
@@ -44,7 +42,7 @@ class Graph:
     is_unseen: bool = False
     # The pairs of the forwards under way. A backward must be of its forward's pair, also when the plans are switched
     # between the two: a GAN's generator has run when its discriminator steps.
-    pending: dict[int, Pair] = field(default_factory=dict)
+    pending: dict[int, tuple[Pair, StorageWeakRef]] = field(default_factory=dict)
     # Forwards under way that left nothing of their own, so that their backwards cannot be told from others.
     unmarked: int = 0
     # AOTAutograd's runtime (torch 2.15) keeps for each saved tensor whether it is an input, and reads it at each call.
@@ -132,8 +130,6 @@ class Graph:
 
     def begin(self, pair: Pair) -> None:
         """Begin with the pair of another configuration."""
-        # Forwards may be under way under the configuration before; those of earlier ones never get a backward.
-        self.pending = {mark: kept for mark, kept in self.pending.items() if kept in self.pairs.values()}
         self.pairs = {None: pair}
         self.switch(pair)
 
@@ -152,16 +148,27 @@ class Graph:
         if mark is None:
             self.unmarked += 1
         else:
-            if len(self.pending) >= _MOST_PENDING:
-                del self.pending[next(iter(self.pending))]
-            self.pending[mark] = pair
+            self.forget_ended()
+            storage = results[pair.num_forward_outputs + (pair.mark or 0)].untyped_storage()
+            # The storage's address is not used again while there is a reference to it, a weak one as well.
+            self.pending[mark] = pair, StorageWeakRef(storage)
+
+    @property
+    def is_under_way(self) -> bool:
+        """Return whether a backward may still come for a forward."""
+        self.forget_ended()
+        return bool(self.pending)
+
+    def forget_ended(self) -> None:
+        """Forget the forwards that no backward can come for any more: nothing holds what they have saved."""
+        self.pending = {mark: one for mark, one in self.pending.items() if not one[1].expired()}
 
     def pair_of(self, arguments: Sequence[Any]) -> Pair:
         """Return the pair whose forward saved what a backward is given; the current one where that cannot be told."""
-        for pair in dict.fromkeys([self.current, *self.pending.values()]):
+        for pair in dict.fromkeys([self.current, *(one for one, _ in self.pending.values())]):
             mark = pair.mark_of_backward(arguments)
-            if mark is not None and self.pending.get(mark) is pair:
-                del self.pending[mark]
+            # Kept, as a loop may ask for a backward again.
+            if mark is not None and mark in self.pending and self.pending[mark][0] is pair:
                 return pair
         if self.current.mark is None:
             self.unmarked = max(0, self.unmarked - 1)

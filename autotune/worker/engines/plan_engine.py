@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from ...records.configuration import Configuration, InputSize, SizedPlans
+from ...records.configuration import Configuration, Shapes, SizedPlans
 from ...records.outcome import Fallback, InvalidPlan
 from ...records.plan import Plan, Quota
 from ..failure import raised_by_compiler
@@ -54,8 +54,6 @@ class PlanEngine(Engine):
         self.observer: Observer | None = None
         self._compiled_in_call: Counter[str] = Counter()
         self._training_call = 1
-        # Of the call under way; None where those of the configuration itself.
-        self._sized: SizedPlans | None = None
 
     # -- applying
 
@@ -63,7 +61,6 @@ class PlanEngine(Engine):
         """Make a configuration current; gives the reason when the compiled graphs cannot be switched to it."""
         self.configuration = configuration
         self.active = configuration.engine == self.name
-        self._sized = None
         for graph in self.graphs:
             graph.reset_counts()
         try:
@@ -84,15 +81,14 @@ class PlanEngine(Engine):
         for graph in self.graphs:
             graph.pairs = {None: graph.pairs[None]}
 
-    def begin_call(self, size: InputSize | None = None) -> None:
+    def begin_call(self, shapes: Shapes = ()) -> None:
         """Begin a training call of a root; graphs compiled in one call have slots of their own."""
         self._training_call += 1
         self._compiled_in_call.clear()
         if self.configuration.sized and self.active:
-            self._take(next((one for one in self.configuration.sized if size and one.hold_for(size)), None))
+            self._take(next((one for one in self.configuration.sized if one.hold_for(shapes)), None))
 
     def _take(self, sized: SizedPlans | None) -> None:
-        self._sized = sized
         for graph in self.graphs:
             pair = graph.pairs.get(sized)
             if pair is None:
@@ -346,16 +342,20 @@ class PlanEngine(Engine):
         if self.configuration.level and not any(graph.joint.layers for graph in self.graphs):
             cause = f"level {self.configuration.level} recomputes layers, and the model has no repeated blocks"
             return Fallback(cause, advice=_LISTS_PLANS)
-        quota = Quota(self.configuration.plans)
-        for graph in self.slots():
-            graph.joint.tags(quota)
-        unknown = quota.unmatched()
+        unknown = self._unknown(self.configuration.plans)
+        unknown += tuple(plan for one in self.configuration.sized for plan in self._unknown(one.plans))
         if unknown:
             known = sorted({f"{name}:{strategy}" for graph in self.graphs for name, strategy in graph.joint.clusters()})
             asked = ", ".join(f"{plan.cluster_id}:{plan.strategy}" for plan in unknown)
             cause = f"the script has no cluster {asked}; it has {', '.join(known) or 'none'}"
             return InvalidPlan(cause, advice=_LISTS_PLANS)
         return None
+
+    def _unknown(self, plans: tuple[Plan, ...]) -> tuple[Plan, ...]:
+        quota = Quota(plans)
+        for graph in self.slots():
+            graph.joint.tags(quota)
+        return quota.unmatched()
 
     def _constant_sizes(self) -> int:
         """Return how many sizes, as constants, tell apart graphs of one slot that are otherwise alike."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ...records.configuration import Configuration, InputSize
+from ...records.configuration import Configuration, Shapes
 from ...records.engines import Engine as EngineName
 from ...records.outcome import Fallback, InvalidPlan
 
@@ -61,8 +61,8 @@ class Engine(ABC):
         if reason not in self.without_plans:
             self.without_plans.append(reason)
 
-    def begin_call(self, size: InputSize | None = None) -> None:  # noqa: B027  (not every engine has to know)
-        """Begin a training call of a root with inputs of this size, where that is known."""
+    def begin_call(self, shapes: Shapes = ()) -> None:  # noqa: B027  (not every engine has to know)
+        """Begin a training call of a root with tensors of these shapes."""
 
     # -- checking
 

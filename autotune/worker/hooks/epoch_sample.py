@@ -73,6 +73,10 @@ class EpochSample(EpochReading):
         """Begin an epoch of the script's, in a step that has ``taken`` so many batches: the last one may lack some."""
         self._left, self._own = 0, -taken % self._per_step
 
+    def hand_next(self, numbers: Sequence[int]) -> None:
+        """Hand out the batches of these numbers before those that come anyway."""
+        self._order = itertools.chain(numbers, self._order)
+
     def stay_at_largest(self) -> None:
         """Hand out the largest batch from here on."""
         self._order, self._left = itertools.repeat(self.largest.number), 0

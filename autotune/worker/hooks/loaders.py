@@ -234,6 +234,11 @@ class LoaderHooks:
             drawn = max((len(one.sizes) for one in self._open.values() if one.role == "training"), default=0)
             self.sample.begin(drawn, then=then)
 
+    def hand_next(self, numbers: Sequence[int]) -> None:
+        """Hand out the batches of these numbers before the next ones that stand for an epoch."""
+        if self.sample is not None:
+            self.sample.hand_next(numbers)
+
     def _drawing_aside(self, loader: Any) -> Callable[[], tuple[Any, int]]:
         """Return what draws the batches of an epoch of its own from a loader, with the numbers of their samples."""
         self._is_aside = True

@@ -16,7 +16,7 @@ from ..engines.port import Engine
 from ..plans.layers import repeated_class
 from ..torch_import import when_imported
 from .compilation import keep_out
-from .samples import size_of, tensors_of
+from .samples import shapes_of, tensors_of
 from .watch import Watch, unpack
 
 
@@ -84,7 +84,7 @@ class RootHooks:
     def rest(self, *, passes: bool) -> None:
         """Tell nobody of calls from here on; ``passes``: nothing is applied to them either."""
         engine = self.engine
-        self.training_call = lambda _, *inputs: None if engine is None else engine.begin_call(size_of(inputs))
+        self.training_call = lambda _, *inputs: None if engine is None else engine.begin_call(shapes_of(inputs))
         self.evaluation_call = self.call_done = lambda: None
         self.inner_call = lambda _: None
         self._passes = passes

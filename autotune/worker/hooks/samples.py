@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ...metering.trial_meter import Window
-from ...records.configuration import InputSize
+from ...records.configuration import Shapes
 from .arguments import seen as option_values
 from .loaders import LoaderHooks
 
@@ -150,11 +150,9 @@ def _batch_sizes(names: dict[str, Any]) -> Iterator[tuple[str, int]]:
             yield str(name), value
 
 
-def size_of(inputs: Any) -> InputSize:
-    """Return the size of the inputs of a call."""
-    tensors = tensors_of(inputs)
-    longest = max((size for tensor in tensors for size in tensor.shape), default=0)
-    return InputSize(sum(tensor.numel() for tensor in tensors), longest)
+def shapes_of(inputs: Any) -> Shapes:
+    """Return the shapes of all tensors in the inputs of a call."""
+    return tuple(tuple(tensor.shape) for tensor in tensors_of(inputs))
 
 
 def tensors_of(value: Any, depth: int = 0) -> list[torch.Tensor]:

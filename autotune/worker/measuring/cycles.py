@@ -33,13 +33,15 @@ class BatchCycles:
         self._steps = self._with_largest = 0
         self._is_cyclic = False
         self._taken: set[int] = set()
-        self.num_cycles = 0
+        self.taken: tuple[SeenBatch | None, ...] = ()
+        """The batches of the step that ended last."""
         self.has_given_up = False
         """Set once the script does not train with the batches that it is given; then steps come as they are."""
 
     def next(self) -> Place:
         """Return the place of the step that has ended."""
         taken, sample = self._loaders.step_took(), self._loaders.sample
+        self.taken = taken
         if sample is None or not sample.differs or self.has_given_up:
             return Place()
         self._steps += 1
@@ -63,6 +65,5 @@ class BatchCycles:
             return Place(begins=True, completes=False)
         completes = len(self._taken) == len(weights)
         if completes:
-            self.num_cycles += 1
             self._taken.clear()
         return Place(weights[number], begins, completes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -12,121 +11,144 @@ import sympy
 from torch import fx
 
 from ...predict.simulation import Simulation
-from ...records.configuration import InputSize, SizedPlans
+from ...records.configuration import Shapes, SizedPlans
 from ...records.graph import ActivationGraph
+from ...records.look_ahead import SeenBatch
 from ...records.measuring import MOST_SIZED
 from ...records.plan import Plan
 from ..engines.graphs import Graph, Observer
 from ..engines.plan_engine import PlanEngine
-from ..engines.port import Engine
 from ..hooks.loaders import LoaderHooks
-from ..hooks.samples import size_of
+from ..hooks.samples import shapes_of
 from ..plans.activation_graph import activation_graph, obstacle
 from ..plans.joint import has_storage, is_single_symbol, parameter_storages, sizes_of, unique_bytes, value_of
 
 # What smaller batches may recompute, as shares of what the largest does.
 _SHARES = [number / MOST_SIZED for number in range(MOST_SIZED)]
-# Plans between nothing and all are worth it for batches that are larger by this factor.
-_MUCH_LARGER = 1.1
 # What a script holds of its loss beside the model's outputs: logarithms, their gradient, and one more.
 _LOSS_TENSORS = 3
 
 
 @dataclass
-class _Call:
-    """A training call: the size of its inputs, and the graphs that it ran, each with the sizes that vary in it."""
+class Call:
+    """A training call: the shapes of its tensors, and the graphs that it ran, each with the sizes that vary in it."""
 
-    size: InputSize
+    shapes: Shapes
     runs: list[tuple[Graph, dict[sympy.Symbol, int]]] = field(default_factory=list)
 
 
 class SmallerBatches(Observer):
     """Finds plans for the smaller batches of an epoch, for one configuration after the other.
 
-    In a trial, a cycle of the batches that stand for the epoch runs under the configuration's plans first, and tells
-    what graphs save for each of them.
+    A trial begins under the configuration's plans. It runs the batches that stand for the epoch, and then those between
+    them up to which lighter plans should need no more than the largest batch does. Then it begins again.
     """
 
-    def __init__(self, engine: Engine, loaders: LoaderHooks) -> None:
+    def __init__(self, engine: PlanEngine, loaders: LoaderHooks) -> None:
         self._engine = engine
         self._loaders = loaders
         self._is_settled = False
-        self._calls: dict[int, _Call] = {}  # the last of each number of elements
-        self._last: _Call | None = None
+        self._has_chosen = False
+        self._overlap = False
+        self._wanted: set[int] = set()
+        self._calls: dict[int, Call] = {}  # by the number of the batch, the last of each
+        self._seen: dict[int, SeenBatch] = {}
+        self._last: Call | None = None
         self._simulated = _SimulatedCalls()
 
     def begin_trial(self) -> None:
-        """Begin a configuration's trial, whose batches have not come yet; use what earlier trials have told."""
-        engine = self._engine
-        self._is_settled = not (
-            isinstance(engine, PlanEngine)
-            and engine.active
-            and not engine.is_compiled
-            and (engine.configuration.plans or engine.configuration.level)
-        )
-        if isinstance(engine, PlanEngine) and not self._is_settled and not self.apply():
-            self._is_settled = bool(self._calls)
-            engine.observer = None if self._is_settled else self
+        """Begin a configuration's trial, whose batches have not come yet."""
+        engine, sample = self._engine, self._loaders.sample
+        setting = engine.configuration
+        recomputes = engine.active and (setting.plans or setting.level)
+        if sample is None or not recomputes or setting.sized or engine.is_compiled:
+            self.stop()
+            return
+        self._is_settled = self._has_chosen = False
+        self._wanted = {sample.largest.number, *sample.weights}
+        engine.observer = self
 
     def call_begins(self, inputs: Any) -> None:
         """Begin a call of the model."""
         if not self._is_settled:
-            size = size_of(inputs)
-            self._last = self._calls[size.elements] = _Call(size)
+            # Then a step holds more than the largest of its calls, and it is not known what it holds meanwhile.
+            self._overlap |= any(graph.is_under_way for graph in self._engine.graphs)
+            self._last = Call(shapes_of(inputs))
 
     def forward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
         """Note the sizes that a graph runs with."""
-        if self._last is not None and not self._is_settled:
+        if self._last is not None:
             self._last.runs.append((graph, sizes_of(graph.current.forward, arguments)))
 
     def stop(self) -> None:
-        """Go on with the plans of the configuration alone."""
-        self._is_settled = True
-        if isinstance(self._engine, PlanEngine):
-            self._engine.observer = None
+        """Go on with the plans that there are."""
+        self._is_settled, self._engine.observer, self._last = True, None, None
 
-    def apply(self) -> bool:
-        """Run smaller batches under plans of their own from here on, and hand out batches from the largest on.
-
-        Behind the largest batch comes the largest for each of these plans. Returns False where there are none.
-        """
-        engine, sample = self._engine, self._loaders.sample
-        if self._is_settled or not self._calls or sample is None or not isinstance(engine, PlanEngine):
+    def step_done(self, taken: Sequence[SeenBatch | None]) -> bool:
+        """Note which batches a step has taken; return whether the trial begins again, with plans for smaller ones."""
+        if self._is_settled:
             return False
+        numbers = {0 if one is None else one.number for one in taken}
+        if len(numbers) == 1 and self._last is not None and taken[0] is not None:
+            self._seen[taken[0].number], self._calls[taken[0].number] = taken[0], self._last
+        if not self._wanted <= self._calls.keys():
+            return False
+        if not self._has_chosen:
+            self._has_chosen = True
+            self._wanted |= self._promising()
+            self._loaders.hand_next(sorted(self._wanted - self._calls.keys()))
+            if not self._wanted <= self._calls.keys():
+                return False
+        found = self._found()
         self.stop()
-        whole, of_whole = sample.largest, self._calls[max(self._calls)].size
-        # What the model gets of a batch: all of its elements, or a part of them, or more.
-        elements = of_whole.elements / max(1, whole.elements)
-        length = of_whole.longest / max(1, whole.longest)
-        tested: dict[int, SizedPlans] = {}
-        for one in engine.configuration.sized or (self._found(engine) if elements else ()):
-            batch = sample.largest_up_to(one.up_to / elements)
-            if batch is not None:
-                # What was tried is known to fit.
-                sizes = math.ceil(batch.elements * elements), math.ceil(batch.longest * length)
-                tested.setdefault(batch.number, SizedPlans(*sizes, one.plans))
-        engine.use_sized(engine.configuration.sized or tuple(tested.values()))
-        self._loaders.begin_sample(then=[*tested])
-        return bool(tested)
+        if found:
+            self._engine.use_sized(tuple(found.values()))
+            self._loaders.begin_sample(then=[*found])
+        return bool(found)
 
-    def _found(self, engine: PlanEngine) -> list[SizedPlans]:
-        """Find plans under which smaller batches need no more than the largest does under the configuration's.
+    def _promising(self) -> set[int]:
+        """Return the batches that come next: up to them, each of the lighter plans should need no more memory.
 
-        None where the graphs cannot be simulated, where no smaller batch can do with less recompute, or where more
-        elements do not mean more memory.
+        Between two calls the need grows with the elements, or faster (attention): a straight line is never too low.
         """
-        calls = [self._calls[elements] for elements in sorted(self._calls) if self._calls[elements].runs]
-        own = [self._simulated.need(one, engine.configuration.plans, engine.configuration.level) for one in calls]
-        found: list[SizedPlans] = []
-        for share in _SHARES:
-            plans = engine.plans_of_share(share)
-            needs = [self._simulated.need(one, plans) for one in calls]
-            if not (_ascends(own) and _ascends(needs) and needs[-1] > own[-1]):
-                continue
-            up_to = _highest([one.size.elements for one in calls], needs, own[-1])
-            if up_to and (not found or up_to >= _MUCH_LARGER * found[-1].up_to):
-                found.append(SizedPlans(up_to, calls[-1].size.longest, plans))
+        sample, most = self._loaders.sample, self._most()
+        if sample is None:
+            return set()
+        found = set()
+        for plans in self._lighter():
+            points = sorted((self._seen[number].elements, self._need(number, plans)) for number in self._calls)
+            batch = sample.largest_up_to(_highest(points, most))
+            found |= set() if batch is None else {batch.number}
         return found
+
+    def _found(self) -> dict[int, SizedPlans]:
+        """Find for each of the lighter plans the largest batch that needs no more than the largest of all does.
+
+        None where the graphs cannot be simulated, and where the shapes of the model's inputs do not tell sizes apart.
+        """
+        most, largest = self._most(), self._calls[max(self._calls, key=self._elements)]
+        found: dict[int, SizedPlans] = {}
+        for plans in self._lighter():
+            fitting = [number for number in self._calls if self._need(number, plans) <= most]
+            number = max(fitting, key=self._elements, default=0)
+            one = SizedPlans(self._calls[number].shapes, plans) if number else None
+            if one is not None and number not in found and not one.hold_for(largest.shapes):
+                found[number] = one
+        return {} if self._overlap else found
+
+    def _elements(self, number: int) -> int:
+        return self._seen[number].elements
+
+    def _lighter(self) -> list[tuple[Plan, ...]]:
+        return [self._engine.plans_of_share(share) for share in _SHARES]
+
+    def _need(self, number: int, plans: tuple[Plan, ...]) -> float:
+        return self._simulated.need(self._calls[number], plans)
+
+    def _most(self) -> float:
+        """Return what the largest batch needs under the configuration's plans."""
+        setting, number = self._engine.configuration, max(self._calls, key=self._elements)
+        return self._simulated.need(self._calls[number], setting.plans, setting.level)
 
 
 class _SimulatedCalls:
@@ -136,7 +158,7 @@ class _SimulatedCalls:
         self._written: dict[tuple[int, int], ActivationGraph | None] = {}
         self._simulations: dict[tuple[int, ...], Simulation | None] = {}
 
-    def need(self, call: _Call, plans: tuple[Plan, ...], level: int = 0) -> float:
+    def need(self, call: Call, plans: tuple[Plan, ...], level: int = 0) -> float:
         """Return the bytes of activations at the peak of a call and its backward; NaN where that is not known.
 
         The loss is outside of the graphs: it is taken to hold so many tensors of the size of what they return.
@@ -185,19 +207,13 @@ def _symbols(graph: Graph) -> set[sympy.Symbol]:
     return {size.node.expr for size in sizes if is_single_symbol(size)}
 
 
-def _ascends(values: Sequence[float]) -> bool:
-    """Return whether values are known, and each is at least as large as the one before."""
-    return len(values) > 1 and all(low <= high for low, high in itertools.pairwise(values))
-
-
-def _highest(elements: Sequence[int], needs: Sequence[float], most: float) -> int:
-    """Return the elements up to which a call needs no more than ``most``, by lines between the calls; 0 for none.
-
-    The need grows with the elements, or faster (attention), so that a line between two calls is never too low.
-    """
-    if needs[0] > most:
-        return 0
-    above = next(place for place, one in enumerate(needs) if one > most)
-    low, high = above - 1, above
-    share = (most - needs[low]) / (needs[high] - needs[low])
-    return elements[low] + int(share * (elements[high] - elements[low]))
+def _highest(points: Sequence[tuple[int, float]], most: float) -> float:
+    """Return the elements up to which lines between points of (elements, need) stay at or below ``most``."""
+    (highest, need), *rest = points
+    if not need <= most:
+        return 0.0
+    for elements, above in rest:
+        if not above <= most:
+            return highest + (elements - highest) * max(0.0, most - need) / (above - need) if above > need else highest
+        highest, need = elements, above
+    return highest

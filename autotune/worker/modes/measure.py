@@ -166,7 +166,7 @@ class MeasureMode(Mode):
             if self._smaller is not None:
                 self._smaller.stop()
             self._begin_anew()
-        elif self._cycles.num_cycles == 1 and self._smaller is not None and self._smaller.apply():
+        elif self._smaller is not None and self._smaller.step_done(self._cycles.taken):
             self._cycles = BatchCycles(self._script.loaders)
             self._begin_anew()
             return
@@ -249,12 +249,14 @@ class MeasureMode(Mode):
         engine, sample = self._applied.engine, self._script.loaders.sample
         if engine is None or sample is None or not sample.differs or len(self._script.roots.roots) != 1:
             return
-        if self._smaller is None:
-            # Not at the top: a script without plans needs no engine.
-            from ..measuring.sized_plans import SmallerBatches
+        # Not at the top: a script without plans needs no engine.
+        from ..engines.plan_engine import PlanEngine
+        from ..measuring.sized_plans import SmallerBatches
 
+        if self._smaller is None and isinstance(engine, PlanEngine):
             self._smaller = SmallerBatches(engine, self._script.loaders)
-        self._smaller.begin_trial()
+        if self._smaller is not None:
+            self._smaller.begin_trial()
 
     def _stay_at_largest(self) -> None:
         """Look at what a step needs with the largest batch from here on."""

@@ -14,6 +14,7 @@ from .joint import (
     is_symbol,
     is_tensor,
     lasting_storages,
+    outputs_of,
     parameter_storages,
     saved_nodes,
     storage_key,
@@ -128,7 +129,8 @@ class Pair:
     ) -> None:
         saved = saved_nodes(forward, num_forward_outputs)
         lasting = lasting_storages(forward.graph)
-        marks = (place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting)
+        marks = [place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting]
+        outputs = {storage_key(one) for one in outputs_of(forward, num_forward_outputs) if is_tensor(one)}
         unchecked = [node for node in saved if node.meta.get("saved_tensor_with_no_vc_check", False)]
         self.forward = forward
         self.backward = backward
@@ -138,7 +140,8 @@ class Pair:
         self.signature = (sum(map(is_symbol, saved)), len(unchecked))
         self.saved_inputs = tuple(node.op == "placeholder" for node in saved if is_tensor(node))
         self.symbolic_dimensions = {place: found for place, node in enumerate(saved) if (found := _symbolic(node))}
-        self.mark = next(marks, None)
+        # The script may hold an output for longer than what else is saved.
+        self.mark = min(marks, key=lambda place: storage_key(saved[place]) in outputs, default=None)
 
     @cached_property
     def run_forward(self) -> Callable[[list[Any]], Any]:

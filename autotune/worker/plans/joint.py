@@ -305,6 +305,12 @@ def saved_nodes(forward: fx.GraphModule, num_forward_outputs: int) -> list[fx.No
     return [node for node in outputs[num_forward_outputs:] if isinstance(node, fx.Node)]
 
 
+def outputs_of(forward: fx.GraphModule, num_forward_outputs: int) -> list[fx.Node]:
+    """Return what a partitioned forward graph returns to its caller."""
+    outputs = forward.graph.find_nodes(op="output")[0].args[0]
+    return [node for node in outputs[:num_forward_outputs] if isinstance(node, fx.Node)]
+
+
 def parameter_storages(graph: fx.Graph) -> set[int | None]:
     """Return the storages that live longer than the step anyway: parameters, buffers and inputs."""
     return {storage_key(node) for node in graph.find_nodes(op="placeholder") if is_tensor(node)}

@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from contextlib import nullcontext
 from itertools import islice
 
 import torch
@@ -29,6 +30,8 @@ parser.add_argument("--read-once", action="store_true", help="the data set is it
 parser.add_argument("--no-room-to-evaluate", action="store_true")
 parser.add_argument("--drawn-ahead", action="store_true")
 parser.add_argument("--epochs-first", type=int, default=0, help="epochs before memory is short")
+parser.add_argument("--twice", action="store_true", help="call the model with a part of each batch as well")
+parser.add_argument("--count", action="store_true", help="the operators of each step")
 parser.add_argument("--losses", action="store_true", help="print them")
 parser.add_argument("--device", default="cuda")
 parser.add_argument("--longest", type=int, default=3000)
@@ -148,8 +151,13 @@ for step, batch in enumerate(batches()):
         print("ids", "x".join(map(str, batch["ids"].shape)), flush=True)
     if batch["ids"].shape[1] > options.skip_longer:
         continue
-    loss = model(batch["ids"].to(options.device)).square().mean() / options.accumulate
-    loss.backward()
+    with torch.profiler.profile() if options.count else nullcontext() as counted:
+        ids = batch["ids"].to(options.device)
+        made = [model(ids), model(ids[:, :100])] if options.twice else [model(ids)]
+        loss = sum(one.square().mean() for one in made) / options.accumulate
+        loss.backward()
+    if options.count:
+        print("gelus", sum(event.name == "aten::gelu" for event in counted.events()), *ids.shape, flush=True)
     if options.losses:
         print("loss", loss.item(), flush=True)
     if (step + 1) % options.accumulate == 0:
