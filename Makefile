@@ -129,7 +129,7 @@ bench: export OMP_NUM_THREADS = 1
 bench: export OMP_WAIT_POLICY = passive
 bench: export AUTOTUNE_CACHE = $(abspath build/cache)
 bench: $(READY)  ## run the benchmarks; figures are ratios measured side by side
-	for benchmark in $(filter-out %/models.py %/sidebyside.py %/noise.py %/exporting.py %/absent_card.py,$(wildcard tests/benchmarks/*.py)); do \
+	for benchmark in $(filter-out %/models.py %/sidebyside.py %/noise.py %/exporting.py %/absent_card.py %/absent_witness.py %/lengths.py %/memory_changes.py,$(wildcard tests/benchmarks/*.py)); do \
 		echo "== $$benchmark" && $(BIN)/python $$benchmark || exit 1; \
 	done
 	echo "== tests/benchmarks/peak.py --engine inductor" && $(BIN)/python tests/benchmarks/peak.py --engine inductor

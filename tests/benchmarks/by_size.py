@@ -24,6 +24,7 @@ from models import gpt  # noqa: E402
 from sidebyside import peak_bytes, ratio, times_s  # noqa: E402
 
 from autotune.records.configuration import Configuration  # noqa: E402
+from autotune.records.look_ahead import SeenBatch  # noqa: E402
 from autotune.worker.engines.plan_engine import AotEngine  # noqa: E402
 from autotune.worker.hooks.samples import shapes_of  # noqa: E402
 from autotune.worker.measuring.sized_plans import SmallerBatches  # noqa: E402
@@ -65,13 +66,30 @@ class Epoch:
 
     def by_size(self) -> Configuration:
         """Return the setting with plans for smaller batches, as a trial finds them."""
-        found = SmallerBatches(self.engine, Mock())
-        found.begin_trial()
-        for batch in sorted(self.batches, key=torch.Tensor.numel):
-            found.call_begins(batch)
+        self.engine.use(LEVEL)
+        seen = [SeenBatch(number, one.numel(), {"ids": one.shape}) for number, one in enumerate(self.batches, 1)]
+        loaders = Mock()
+        loaders.sample.largest = max(seen, key=size)
+        loaders.sample.weights = {one.number: 1.0 for one in seen}
+        loaders.sample.largest_up_to = lambda most: max((one for one in seen if size(one) <= most), key=size)
+        search = SmallerBatches(self.engine, loaders)
+        search.begin_trial()
+        for one, batch in zip(seen, self.batches, strict=True):
+            search.call_begins(batch)
             self.step(batch)
-        found.stop()
-        return Configuration("aot", level=1, sized=tuple(found.found(self.engine)))
+            search.step_done([one])
+        return self.engine.configuration
+
+    def prepare(self, setting: Configuration) -> None:
+        """Make a setting current, with all of its plans."""
+        self.engine.use(setting)
+        for batch in self.batches:
+            self.engine.begin_call(shapes_of(batch))
+
+
+def size(batch: SeenBatch) -> int:
+    """Return the number of elements."""
+    return batch.elements
 
 
 def switch_s(epoch: Epoch) -> float:
@@ -94,10 +112,10 @@ def main() -> None:
     settings = {"no plans": Configuration("aot"), "level 1": LEVEL, "by size": by_size}
     peaks = {}
     for name, setting in settings.items():
-        epoch.engine.use(setting)
+        epoch.prepare(setting)
         epoch.run()
         peaks[name] = max(peak_bytes(lambda batch=batch: epoch.step(batch)) for batch in epoch.batches)
-    prepare = {name: lambda setting=setting: epoch.engine.use(setting) for name, setting in settings.items()}
+    prepare = {name: lambda setting=setting: epoch.prepare(setting) for name, setting in settings.items()}
     times = times_s(dict.fromkeys(settings, epoch.run), REPETITIONS, prepare)
     step_s = statistics.median(times["by size"]) / BATCHES
     result = {
