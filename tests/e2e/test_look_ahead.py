@@ -269,6 +269,8 @@ def test_only_batches_that_need_it_are_recomputed(tmp_path: Path) -> None:
     assert {number for number, length in at_the_end if length <= up_to} == {3}
     assert {number for number, length in at_the_end if length == 900} <= {6}
     assert {number for number, _ in lines[2:6]} == {6}, "the trial has to find them first"
+    found = run.measurement()
+    assert len(lines) > found.warmup_steps + found.num_steps + 5, "then it begins again"
 
 
 @pytest.mark.parametrize(
