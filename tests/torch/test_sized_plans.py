@@ -69,7 +69,7 @@ ROWS = (8, 16, 24, 40, 64, 120)
 def found_with(
     call: Callable[[Callable[..., Any], torch.Tensor], Any], *, columns: int = 16
 ) -> tuple[AotEngine, list[int], list[list[int]]]:
-    """Train with batches of ``ROWS``; return the engine, the batches tried with plans of their own, and those before."""
+    """Train with batches of ``ROWS``; return the engine, those tried with plans of their own, and those before."""
     torch.manual_seed(0)
     model, engine, handed = Blocks(columns), AotEngine(), []
     assert engine.use(Configuration("aot", level=1)) is None
