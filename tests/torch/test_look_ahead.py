@@ -334,6 +334,8 @@ def test_batches_of_one_size_are_kept_once() -> None:
 def test_after_the_reading_only_what_is_handed_out_is_kept() -> None:
     sample = sample_of(*range(1, 500))
     assert len(sample._kept) <= 5
+    draw = of_lengths(*range(1, 500))
+    assert len(EpochSample(1000, draw, per_step=1, keeps=True)._kept) == 24
 
 
 def test_weights_are_of_what_is_kept() -> None:

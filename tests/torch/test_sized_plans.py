@@ -15,7 +15,8 @@ from autotune.records.configuration import Configuration
 from autotune.records.look_ahead import SeenBatch
 from autotune.worker.engines.plan_engine import AotEngine
 from autotune.worker.hooks.samples import shapes_of
-from autotune.worker.measuring.sized_plans import SmallerBatches, _highest
+from autotune.worker.measuring.sized_plans import Call, SimulatedCalls, SmallerBatches, _highest
+from autotune.worker.plans.joint import sizes_of
 from tests.fakes.planned import clean_torch
 
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
@@ -67,11 +68,11 @@ ROWS = (8, 16, 24, 40, 64, 120)
 
 
 def found_with(
-    call: Callable[[Callable[..., Any], torch.Tensor], Any], *, columns: int = 16
+    call: Callable[[Callable[..., Any], torch.Tensor], Any],
 ) -> tuple[AotEngine, list[int], list[list[int]]]:
     """Train with batches of ``ROWS``; return the engine, those tried with plans of their own, and those before."""
     torch.manual_seed(0)
-    model, engine, handed = Blocks(columns), AotEngine(), []
+    model, engine, handed = Blocks(16), AotEngine(), []
     assert engine.use(Configuration("aot", level=1)) is None
     compiled = engine.compile_root(model)
     batches = {number: torch.randn(rows, 16) for number, rows in enumerate(ROWS, 1)}
@@ -113,6 +114,7 @@ def train(call: Callable[..., Any], batch: torch.Tensor) -> None:
 def test_the_batches_at_the_bounds_run_before_and_are_told() -> None:
     engine, tried, handed = found_with(train)
     assert len(handed) == 1
+    assert handed[0]
     assert {*handed[0]} <= {2, 3, 4}
     assert tried
     bounds = [one.shapes for one in engine.configuration.sized]
@@ -122,11 +124,19 @@ def test_the_batches_at_the_bounds_run_before_and_are_told() -> None:
 
 
 def test_the_loss_takes_memory_too() -> None:
-    """Guards models with large results: without plans a smaller batch has its loss on top of all activations."""
-    _, small, _ = found_with(train, columns=16)
-    torch._dynamo.reset()
-    _, large, _ = found_with(train, columns=4096)
-    assert large[0] > small[0], "both hold a loss, so that plans matter less"
+    """Guards models with large results: a smaller batch has its loss on top of all activations."""
+    columns = 4096
+    model, engine, batch = Blocks(columns), AotEngine(), torch.randn(64, 16)
+    assert engine.use(Configuration("aot", level=1)) is None
+    call = Call(shapes_of(batch))
+    engine.observer = SimpleNamespace(
+        forward_begins=lambda graph, arguments: call.runs.append((graph, sizes_of(graph.current.forward, arguments))),
+        **dict.fromkeys(("forward_ended", "backward_begins", "backward_ended"), lambda *_: None),
+    )
+    train(engine.compile_root(model), batch)
+    ((graph, _),) = call.runs
+    saved = graph.joint.unplanned.saved.value
+    assert SimulatedCalls().need(call, ()) >= saved + 3 * 64 * columns * 4
 
 
 def of_two(call: Callable[..., Any], batch: torch.Tensor) -> None:

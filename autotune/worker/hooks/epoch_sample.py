@@ -31,8 +31,11 @@ class EpochSample(EpochReading):
         refusal: Why an epoch cannot be read, as far as its batches tell; empty where it can.
     """
 
-    def __init__(self, most: int, draw: Callable[[], Drawn], *, per_step: int) -> None:
-        """Draw batches from ``draw``, up to so many; ``per_step`` is how many an optimizer step takes."""
+    def __init__(self, most: int, draw: Callable[[], Drawn], *, per_step: int, keeps: bool = False) -> None:
+        """Draw batches from ``draw``, up to so many; ``per_step`` is how many an optimizer step takes.
+
+        ``keeps``: others than those that stand for the epoch may be asked for.
+        """
         super().__init__(most, READING_S)
         self.refusal = ""
         self._kept: list[tuple[SeenBatch, Drawn]] = []  # by size
@@ -48,6 +51,8 @@ class EpochSample(EpochReading):
         if self.refusal:
             return
         self.weights = weights_of([one for one, _ in self._kept], self._whole())
+        if not keeps:
+            self._kept = [one for one in self._kept if one[0] == self.largest or one[0].number in self.weights]
         self.begin()
 
     @property

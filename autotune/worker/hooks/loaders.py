@@ -210,10 +210,10 @@ class LoaderHooks:
             loader.per_step = loader.per_step or sum(one is loader for one, _ in taken)
         return tuple(seen for _, seen in taken)
 
-    def read_epoch(self, most: int) -> str:
+    def read_epoch(self, most: int, *, keeps: bool) -> str:
         """Read an epoch of the loader that feeds training, up to so many batches, to hand out what stands for it.
 
-        Returns why that cannot be; empty where it was read.
+        ``keeps``: other batches may be handed out as well. Returns why that cannot be; empty where it was read.
         """
         feeding = [one for one in self._open.values() if one.loader.trained and one.role == "training"]
         if len(self.training_loaders()) != 1 or len(feeding) != 1:
@@ -222,7 +222,8 @@ class LoaderHooks:
         made_by = draws.made_by
         if any(hasattr(type(one), "__next__") for one in (made_by.dataset, made_by.sampler, made_by.batch_sampler)):
             return "its data can be read once only"
-        sample = EpochSample(most, self._drawing_aside(draws.made_by), per_step=draws.loader.per_step)
+        draw = self._drawing_aside(made_by)
+        sample = EpochSample(most, draw, per_step=draws.loader.per_step, keeps=keeps)
         if not sample.refusal:
             self.sample, self._sampled, self._made_before_sample = sample, made_by, len(self.loaders)
             self.begin_sample()

@@ -54,7 +54,7 @@ class SmallerBatches(Observer):
         self._calls: dict[int, Call] = {}  # by the number of the batch, the last of each
         self._seen: dict[int, SeenBatch] = {}
         self._last: Call | None = None
-        self._simulated = _SimulatedCalls()
+        self._simulated = SimulatedCalls()
 
     def begin_trial(self) -> None:
         """Begin a configuration's trial, whose batches have not come yet."""
@@ -151,7 +151,7 @@ class SmallerBatches(Observer):
         return self._simulated.need(self._calls[number], setting.plans, setting.level)
 
 
-class _SimulatedCalls:
+class SimulatedCalls:
     """Simulates the memory of training calls; every graph is written down once."""
 
     def __init__(self) -> None:

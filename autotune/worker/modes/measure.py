@@ -266,8 +266,10 @@ class MeasureMode(Mode):
     def _read_epoch(self) -> None:
         # Processes that train together take the same number of steps, and each would read an epoch of its own.
         several = self._process.num_processes > 1
-        loaders, most = self._script.loaders, self._process.request.look_ahead
-        if why_not := "the script trains in several processes" if several else loaders.read_epoch(most):
+        loaders, request = self._script.loaders, self._process.request
+        recomputes = any(one.plans or one.level for one in request.configurations)
+        why_not = "the script trains in several processes"
+        if several or (why_not := loaders.read_epoch(request.look_ahead, keeps=recomputes)):
             self._process.note(f"no batch was read ahead: {why_not}")
         self._weigh_smaller()
 
