@@ -11,7 +11,7 @@ import pytest
 
 from autotune.launch.port import RunResult
 from autotune.records.codec import dumps, loads
-from autotune.records.configuration import Configuration
+from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.outcome import Died, OutOfMemory
 from autotune.records.plan import Plan
 from autotune.records.proof import Differences, GroupDifference, Proof, ValueGroup, difference_of, widest
@@ -98,6 +98,15 @@ def test_what_differs_from_its_own_engine_is_refuted(tmp_path: Path) -> None:
     proof = proven(Runs(tmp_path, setting=(other(),), engine=(SAME, other())))
     assert (proof.answer, proof.equal_to_engine) == ("inexact", False)
     assert "gradients by up to 1.0e-03 of the largest (a name, step 2)" in proof.statement
+
+
+def test_the_engine_without_plans_has_none_for_smaller_batches_either(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, setting=(other(),), engine=(SAME, other()))
+    proven(runs, replace(PLANNED, sized=(SizedPlans(((4, 9),), PLANNED.plans),)))
+    sized = {name: bool(configuration.sized) for name, configuration, _ in runs.asked}
+    assert sized["proof-setting"]
+    assert not any(has for name, has in sized.items() if name != "proof-setting")
+    assert len(sized) > 2
 
 
 def test_plans_are_not_blamed_for_an_engine_that_does_not_repeat_itself(tmp_path: Path) -> None:

@@ -342,3 +342,8 @@ def test_a_configuration_comes_back_from_its_key(changes):
     made = Configuration("aot", (Plan("Block+", 1, -1),), 1, 8, **changes)
     assert Configuration.from_key(made.key) == made
     assert len({made.key, Configuration("aot", (Plan("Block+", 1, -1),), 1, 8).key}) == 1 + bool(changes)
+
+
+def test_plans_for_smaller_batches_hold_for_no_call_without_tensors():
+    assert not SizedPlans(()).hold_for(())
+    assert not SizedPlans(((4, 9),)).hold_for(())
