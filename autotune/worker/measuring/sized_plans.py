@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
-from torch import fx
 
 from ...predict.simulation import Simulation
 from ...records.configuration import Shapes, SizedPlans
@@ -21,7 +20,7 @@ from ..engines.plan_engine import PlanEngine
 from ..hooks.loaders import LoaderHooks
 from ..hooks.samples import shapes_of
 from ..plans.activation_graph import activation_graph, obstacle
-from ..plans.joint import has_storage, is_single_symbol, parameter_storages, sizes_of, unique_bytes, value_of
+from ..plans.joint import outputs_of, parameter_storages, sizes_of, unique_bytes
 
 # What smaller batches may recompute, as shares of what the largest does.
 _SHARES = [number / MOST_SIZED for number in range(MOST_SIZED)]
@@ -165,7 +164,7 @@ class SimulatedCalls:
         """
         numbers = tuple(id(graph) for graph, _ in call.runs)
         if numbers not in self._simulations:
-            written = [self._graph(graph, place) for place, (graph, _) in enumerate(call.runs)]
+            written = [self._graph(graph, place, found) for place, (graph, found) in enumerate(call.runs)]
             known = [one for one in written if one is not None]
             # Plans count the occurrences of a graph once, however often it runs.
             is_known = len(known) == len(numbers) == len({*numbers})
@@ -180,17 +179,15 @@ class SimulatedCalls:
         }
         simulated = simulation.run(plans, level, dimensions=sizes)
         graph, found = call.runs[-1]
-        returned = unique_bytes(
-            [one for one in graph.joint.outputs[: graph.joint.num_forward_outputs] if isinstance(one, fx.Node)],
-            parameter_storages(graph.current.forward.graph),
-        )
+        forward, number = graph.current.forward, graph.joint.num_forward_outputs
+        returned = unique_bytes(outputs_of(forward, number), parameter_storages(forward.graph))
         result_bytes = returned.value_at({str(symbol): size for symbol, size in found.items()})
         return max(simulated.peak_bytes, simulated.saved_bytes + _LOSS_TENSORS * result_bytes)
 
-    def _graph(self, graph: Graph, place: int) -> ActivationGraph | None:
+    def _graph(self, graph: Graph, place: int, symbols: Iterable[sympy.Symbol]) -> ActivationGraph | None:
         key = id(graph), place
         if key not in self._written:
-            names = {symbol: _named(symbol, place) for symbol in _symbols(graph)}
+            names = {symbol: _named(symbol, place) for symbol in symbols}
             is_known = obstacle(graph.joint) is None
             self._written[key] = activation_graph(graph.joint, names, node_times_s={}, calls=1) if is_known else None
         return self._written[key]
@@ -199,12 +196,6 @@ class SimulatedCalls:
 def _named(symbol: sympy.Symbol, place: int) -> sympy.Symbol:
     # Graphs of several frames use one name for different sizes.
     return sympy.Symbol(f"{symbol}_of_{place}")
-
-
-def _symbols(graph: Graph) -> set[sympy.Symbol]:
-    inputs = (value_of(node) for node in graph.joint.nodes.values() if node.op == "placeholder")
-    sizes = (size for value in inputs for size in (value.shape if has_storage(value) else [value]))
-    return {size.node.expr for size in sizes if is_single_symbol(size)}
 
 
 def _highest(points: Sequence[tuple[int, float]], most: float) -> float:
