@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 import autotune
 from autotune.errors import BundleError, UsageError
 from autotune.export.bundle import export_bundle
-from autotune.records.configuration import Configuration
+from autotune.records.configuration import Configuration, SizedPlans
 from autotune.records.engines import Engine
 from autotune.records.fingerprint import ModelPrint
 from autotune.records.plan import parse_plans
@@ -162,6 +162,16 @@ def test_a_batch_of_another_size_gets_the_same_plans(bundle: Bundle) -> None:
     gradients(model, lambda: model(inputs(8)))
     assert equal(gradients(model), gradients(other))
     assert saved(model) == saved(other)
+
+
+def test_a_smaller_batch_gets_plans_of_its_own(bundle: Bundle) -> None:
+    model, other, plain = made(Net), made(Net), made(Net)
+    for one, rows in ((model, 32), (other, 31)):
+        autotune.apply(one, bundle("gelu+:1:-1", sized=(SizedPlans(((rows, 16),)),)))
+    for one in (model, other):
+        gradients(one)  # its first call has the plans of the largest
+        assert equal(gradients(one), gradients(plain))
+    assert saved(model) > saved(other)
 
 
 @pytest.mark.parametrize("kind", [Net, WithState, Looping])
