@@ -346,3 +346,47 @@ print(checks.is_tracing(torch.ones(2, device="cuda")))
 """
     ended = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=120, check=False)
     assert ended.stdout.split() == ["False"], ended.stderr
+
+
+_DRAWS = """
+    {before}
+    torch.manual_seed(7)
+    model = torch.nn.Sequential(torch.nn.Linear(70, 33), torch.nn.Embedding(9, 5), torch.nn.Conv2d(3, 5, 3))
+    weight = torch.nn.Parameter(torch.empty(40, 30))
+    torch.nn.init.trunc_normal_(weight)
+    torch.nn.init.orthogonal_(torch.empty(5, 5))
+    torch.nn.init.normal_(torch.nn.Parameter(torch.empty(30, 40)).data.t())
+    torch.nn.init.uniform_(torch.nn.Parameter(torch.empty(2, 3, dtype=torch.float64)))
+    print(torch.rand(3).tolist(), torch.randperm(20).tolist())
+    {after}
+"""
+
+
+@pytest.mark.parametrize("at_once", [1 << 22, 64])
+def test_later_random_numbers_are_those_of_a_run_on_the_device(at_once: int) -> None:
+    """Guards scripts that set a seed: the data set is shuffled after the weights were drawn."""
+    module = "autotune.worker.absent.recorder"
+    before = f"recorder.draws = True; import {module}; {module}._DRAWN_AT_ONCE = {at_once}"
+    lines = textwrap.dedent(_DRAWS)
+    followed = run_on_absent_card(lines.format(before=before, after="print(recorder.left_to_draw < 0)"))
+    plain = subprocess.run(
+        [sys.executable, "-c", "import torch\n" + lines.format(before="", after="print(False)")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    assert followed == plain.stdout
+
+
+def test_of_too_many_weights_no_random_numbers_are_drawn() -> None:
+    told = run_on_absent_card(
+        """
+        import autotune.worker.absent.recorder as module
+        recorder.draws, recorder.left_to_draw = True, 100
+        state = torch.get_rng_state()
+        torch.nn.Linear(70, 33)
+        print(recorder.left_to_draw < 0, torch.equal(state, torch.get_rng_state()))
+        """
+    )
+    assert told.split() == ["True", "True"]

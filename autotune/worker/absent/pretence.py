@@ -53,7 +53,7 @@ def pretend(card: Card, recorder: AllocationRecorder, note: Callable[[str], None
     # Autograd's thread for the device would not have the recorder.
     torch.autograd.set_multithreading_enabled(False)
     _hollow_parameters(recorder)
-    _draw_once()
+    _draw_once(recorder)
     _answer_questions(recorder)
     _choose_as_on_cuda()
     _leave_out(note)
@@ -91,12 +91,15 @@ def _hollow_parameters(recorder: AllocationRecorder) -> None:
     torch.utils.swap_tensors = swap
 
 
-def _draw_once() -> None:
+def _draw_once(recorder: AllocationRecorder) -> None:
     """Leave parameters as they are where torch draws until all values are within bounds, but for device meta."""
     draw = nn.init.trunc_normal_
 
     def draw_hollow(tensor: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        return tensor if isinstance(tensor, FakeTensor) else draw(tensor, *arguments, **keywords)
+        if not isinstance(tensor, FakeTensor):
+            return draw(tensor, *arguments, **keywords)
+        recorder.draw(lambda real: draw(real, *arguments, **keywords), tensor)
+        return tensor
 
     nn.init.trunc_normal_ = draw_hollow
 

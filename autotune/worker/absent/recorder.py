@@ -8,6 +8,7 @@ import itertools
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Self
 
@@ -48,6 +49,8 @@ _PASSES_NO_ON = frozenset(
 _MOST_LINES = 20
 # As many from one place may be a loop over a data set. A loop that waits for a value asks without an end.
 _MOST_QUESTIONS = 300_000
+# Random numbers that are drawn for parameters: each takes some nanoseconds.
+_MOST_DRAWN, _DRAWN_AT_ONCE = 1 << 30, 1 << 22
 
 
 class CannotFollowError(RuntimeError):
@@ -86,6 +89,10 @@ class AllocationRecorder(TorchDispatchMode):
         self.flops = 0  # of matrix products, convolutions and attention
         self.moved_bytes = 0  # between the device and the CPU
         self._references: dict[int, Any] = {}
+        self.draws = False
+        """Set where the random numbers of parameters are drawn, so that later ones are those of a run on the device."""
+        self.left_to_draw = _MOST_DRAWN
+        """So many more are drawn; below zero where some were not."""
 
     def __enter__(self) -> Self:
         """Record from here on in this thread."""
@@ -233,6 +240,8 @@ class AllocationRecorder(TorchDispatchMode):
         passed = args
         if name == "_to_copy" and not isinstance(args[0], FakeTensor):
             passed = (self.hollow(args[0]), *args[1:])
+        if func._schema.is_mutable and torch.Tag.nondeterministic_seeded in func.tags:
+            self.draw(lambda real: func(real, *args[1:], **keywords), args[0], in_parts=True)
         call = _described(name, args, keywords)
         try:
             with self._lock, self._fake:
@@ -282,6 +291,26 @@ class AllocationRecorder(TorchDispatchMode):
                     else:
                         self._readers.setdefault(read, f"{name} at {asking_line()}")
         return result
+
+    def draw(self, fill: Callable[[torch.Tensor], object], tensor: torch.Tensor, *, in_parts: bool = False) -> None:
+        """Draw the random numbers that ``fill`` draws for a tensor, if that is on the CPU.
+
+        ``in_parts``: they are the same if ``fill`` fills one part of the tensor after the other.
+        """
+        if tensor.device.type != "cpu" or not self.draws:
+            return
+        self.left_to_draw -= tensor.numel()
+        if self.left_to_draw < 0:
+            return
+        if not in_parts or not tensor.is_contiguous():
+            fill(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype))
+            return
+        left = tensor.numel()
+        while left:
+            # torch draws in groups of 16, and in another way for fewer: the last part is not a small one.
+            part = _DRAWN_AT_ONCE if left >= 2 * _DRAWN_AT_ONCE else left
+            fill(torch.empty(part, dtype=tensor.dtype))
+            left -= part
 
     def _of_known_size(self, func: Any, args: Any, keywords: Any) -> Any:
         """Return the result of an operator whose size depends on values that are known; None if they are not."""
