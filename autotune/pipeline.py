@@ -351,7 +351,7 @@ def fit_cards(
 ) -> tuple[Traced, tuple[CardFit, ...]]:
     """Follow the script's first steps by the sizes of its tensors; return the trace, and what fits each card.
 
-    With ``look_ahead`` so many batches are read ahead, and the largest of them are followed, too.
+    With ``look_ahead`` so many batches are read ahead, and the steps with all of them are simulated.
     ``progress`` is told how many runs have ended, and how many were asked for.
 
     Raises:
@@ -377,8 +377,8 @@ def explain(
     """Follow the script's first steps by the sizes of its tensors; return what their peak holds on a card.
 
     The run is made in a folder of the ``name``. ``tries_changes`` makes some more, of which ``progress`` is told how
-    many have ended, and how many were asked for. With ``look_ahead`` so many batches are read ahead, and the largest of
-    them are followed, too.
+    many have ended, and how many were asked for. With ``look_ahead`` so many batches are read ahead, and
+    the steps with all of them are simulated.
 
     Raises:
         DiscoveryError: the script does not come to its second optimizer step so.
@@ -545,7 +545,7 @@ def gate_cards(
 ) -> LimitGate:
     """Follow the first steps of a script, or of a bundle's setting, by the sizes of its tensors, for each card.
 
-    With ``look_ahead`` so many batches are read ahead, and the largest of them are followed, too.
+    With ``look_ahead`` so many batches are read ahead, and the steps with all of them are simulated.
 
     Raises:
         InterruptionError: it was cancelled before.

@@ -227,7 +227,7 @@ LookAheadOption = Annotated[
         "--look-ahead",
         metavar="N",
         min=0,
-        help="Without the GPU: read up to N batches of the training loader, and answer for the largest. After a "
+        help="Without the GPU: read up to N batches of the training loader, and answer for all of them. After a "
         "minute, no other batch is begun.",
     ),
 ]

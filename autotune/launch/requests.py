@@ -218,7 +218,7 @@ def trace_request(
         batch_size: what its batch size is set to; None for its own.
         control: how it is set, by an earlier trace; None where that is not known yet.
         checkpointed_blocks: how many of the blocks that repeat in the model are checkpointed, or ``ALL_BLOCKS``.
-        look_ahead: how many batches are read ahead, to follow the largest.
+        look_ahead: how many batches are read ahead, to follow some that differ in size.
     """
     request = discovery_request(spec)
     own = request.configurations[0]

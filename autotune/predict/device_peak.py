@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 
@@ -52,10 +53,14 @@ def outside_bytes(trace: AllocationTrace) -> int:
     return _OUTSIDE_BYTES if has_cudnn else _OUTSIDE_WITHOUT_CUDNN_BYTES
 
 
-def step_peaks(trace: AllocationTrace, card: Card) -> tuple[DevicePeak, ...]:
-    """Simulate what a script allocates in each of its steps, and reserves until then, on a card with room for it."""
-    run = _StepByStep(trace, card)
-    run.run()
+def step_peaks(trace: AllocationTrace, card: Card, memory_bytes: float = math.inf) -> tuple[DevicePeak, ...]:
+    """Simulate what a script allocates in each of its steps, and reserves until then, on a card with so much memory.
+
+    Where memory runs out, the step in which it does is the last one.
+    """
+    run = _StepByStep(trace, card, memory_bytes - outside_bytes(trace))
+    with contextlib.suppress(DeviceFullError):
+        run.run()
     return (*run.peaks, run.peak())
 
 
@@ -133,8 +138,8 @@ class Replay:
 class _StepByStep(Replay):
     """Notes the peak of each step as the next one begins."""
 
-    def __init__(self, trace: AllocationTrace, card: Card) -> None:
-        super().__init__(trace, card)
+    def __init__(self, trace: AllocationTrace, card: Card, limit_bytes: float) -> None:
+        super().__init__(trace, card, limit_bytes)
         self.peaks: list[DevicePeak] = []
 
     def peak(self) -> DevicePeak:

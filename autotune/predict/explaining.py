@@ -11,7 +11,8 @@ from ..records.cards import Card
 from ..records.explanation import Explanation, HeldTensor, Kind, Leak, Moment
 from ..records.outcome import Phase
 from .caching_allocator import Block
-from .device_peak import Replay, outside_bytes
+from .device_peak import Replay, outside_bytes, peak_of
+from .epoch import with_epoch
 
 _MOST_MOMENTS = 400
 _NOWHERE = Place("", "", "", "")
@@ -29,10 +30,9 @@ def explain(traced: Traced, card: Card, *, script: str) -> Explanation:
     The run must have been asked for places. ``script`` is the name of the script's file.
     """
     trace = traced.trace
-    replay = Replay(trace, card)
-    replay.run()
-    peak = replay.memory.peak_allocated
-    watching = _Watching(trace, card, peak)
+    peak, epoch = peak_of(trace, card), with_epoch(traced)
+    reserved = peak.reserved if epoch is traced else peak_of(epoch.trace, card).reserved
+    watching = _Watching(trace, card, peak.allocated)
     watching.run()
     steps = _Steps(trace)
     held = sorted(_held(trace, steps, watching), key=lambda one: -one.bytes)
@@ -40,16 +40,16 @@ def explain(traced: Traced, card: Card, *, script: str) -> Explanation:
         script=script,
         card=card,
         batch_size=traced.batch_size,
-        peak_bytes=peak,
-        process_bytes=replay.memory.peak_reserved + outside_bytes(trace),
+        peak_bytes=peak.allocated,
+        process_bytes=reserved + outside_bytes(trace),
         moment=steps.moment(watching.peak_event),
         held=tuple(held),
-        workspace_bytes=peak - sum(one.bytes for one in held),
+        workspace_bytes=peak.allocated - sum(one.bytes for one in held),
         timeline=tuple(_timeline(steps, watching)),
         leaks=tuple(_leaks(trace, steps)),
         asked=traced.asked,
         asked_integers=traced.asked_integers,
-        notes=traced.notes,
+        notes=epoch.notes,
         ahead=traced.ahead,
     )
 

@@ -37,6 +37,11 @@ class Kernel:
     last_first: bool = False
     options: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def reads_sizes(self) -> bool:
+        """Return whether it depends on the form of a call's tensors."""
+        return self.before is not Kernel.before or bool(self.after) or self.tries_algorithms
+
 
 def cublas_workspace_bytes(card: Card) -> int:
     """Return what a handle of cuBLAS keeps, one for each thread that multiplies (ATen/cuda/CublasHandlePool.cpp)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, ClassVar, Literal
 
@@ -141,26 +141,26 @@ def between(low: AllocationTrace, high: AllocationTrace, share: float) -> Alloca
     if (low.kinds, low.numbers, names[0]) != (high.kinds, high.numbers, names[1]):
         raise FormatError("at another batch size the script runs other operators")
 
-    def on_line(first: int, second: int) -> int:
-        return round(first + (second - first) * share)
+    def on_line(two: Sequence[int]) -> int:
+        return round(two[0] + (two[1] - two[0]) * share)
 
     return replace(
         low,
-        storage_bytes=tuple(map(on_line, low.storage_bytes, high.storage_bytes)),
-        operators=tuple(_each(on_line, *calls) for calls in zip(low.operators, high.operators, strict=True)),
+        storage_bytes=tuple(map(on_line, zip(low.storage_bytes, high.storage_bytes, strict=True))),
+        operators=tuple(combined(calls, on_line) for calls in zip(low.operators, high.operators, strict=True)),
     )
 
 
-def _each(on_line: Callable[[int, int], int], low: Any, high: Any) -> Any:
-    """Put every whole number of two records that are built alike on the line."""
-    if low == high:
-        return low
-    if is_dataclass(low) and not isinstance(low, type):
-        return replace(
-            low, **{one.name: _each(on_line, getattr(low, one.name), getattr(high, one.name)) for one in fields(low)}
-        )
-    if isinstance(low, tuple) and len(low) == len(high):
-        return tuple(_each(on_line, *pair) for pair in zip(low, high, strict=True))
-    if isinstance(low, dict) and low.keys() == high.keys():
-        return {key: _each(on_line, low[key], high[key]) for key in low}
-    return on_line(low, high) if isinstance(low, int) and isinstance(high, int) else low
+def combined(records: Sequence[Any], combine: Callable[[Sequence[int]], int]) -> Any:
+    """Return a record like some that are built alike, with whole numbers that are combined from theirs."""
+    first = records[0]
+    if all(one == first for one in records[1:]):
+        return first
+    if is_dataclass(first) and not isinstance(first, type):
+        names = [one.name for one in fields(first)]
+        return replace(first, **{name: combined([getattr(one, name) for one in records], combine) for name in names})
+    if isinstance(first, tuple) and all(len(one) == len(first) for one in records):
+        return tuple(combined(values, combine) for values in zip(*records, strict=True))
+    if isinstance(first, dict) and all(one.keys() == first.keys() for one in records):
+        return {key: combined([one[key] for one in records], combine) for key in first}
+    return combine(records) if all(isinstance(one, int) for one in records) else first

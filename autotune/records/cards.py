@@ -11,7 +11,7 @@ import difflib
 from dataclasses import dataclass, replace
 
 from ..errors import UsageError
-from .look_ahead import BatchPeak
+from .look_ahead import BatchPeak, SeenBatch
 from .units import format_bytes, parse_bytes
 
 _GIB = 1 << 30
@@ -153,8 +153,9 @@ class CardFit:
     without any, or with none.
     ``expandable`` is the script as it is, at its own batch size, with expandable segments; None where it has them.
     ``error`` is how far a peak may be off, as a share of it: a script fits if it does in so much less memory.
-    ``batches`` are those that were followed, where some were read ahead, as far as their peaks exceed all before them;
-    ``batches_over`` is of how many of all that were read the tensors alone need more than the card has, by their sizes.
+    ``batches`` are those with which the peak rises, where an epoch was read ahead; ``batches_over`` is of how many of
+    them all the tensors alone need more than the card has. ``runs_out_at`` is the batch at which memory runs out, None
+    where it does not.
     """
 
     card: Card
@@ -166,6 +167,7 @@ class CardFit:
     problem: str = ""
     batches: tuple[BatchPeak, ...] = ()
     batches_over: int = 0
+    runs_out_at: SeenBatch | None = None
 
     def interval(self, peak: CardPeak) -> tuple[int, int]:
         """Return the least and the most that a peak may be in bytes; one that fits is at most the card's memory."""

@@ -122,4 +122,4 @@ class Explanation:
         ahead = self.ahead
         if ahead is None or not ahead.has_larger or self.moment.step >= len(ahead.followed):
             return None
-        return ahead.followed[self.moment.step]
+        return ahead.largest_of_steps[self.moment.step]

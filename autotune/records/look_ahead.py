@@ -21,9 +21,20 @@ class SeenBatch:
     shapes: dict[str, Shape]
 
     @property
+    def size(self) -> tuple[int, int]:
+        """Return what batches are compared by: all elements, and then those of the largest sample."""
+        return self.elements, self.longest
+
+    @property
+    def longest(self) -> int:
+        """Return how many elements the samples of a tensor have, if its first dimension is that of the samples."""
+        return max((math.prod(shape[1:]) for shape in self.shapes.values() if shape), default=0)
+
+    @property
     def sizes(self) -> str:
         """Return the sizes of its largest tensors in words."""
-        return self._named(sorted(self.shapes, key=lambda name: -math.prod(self.shapes[name])))
+        names = sorted(self.shapes, key=lambda name: -math.prod(self.shapes[name]))
+        return self._named(names) or f"{self.elements:,} elements"
 
     def sizes_unlike(self, other: SeenBatch) -> str:
         """Return the sizes in which it differs from another batch, in words; all if in none."""
@@ -36,22 +47,35 @@ class SeenBatch:
 
 
 @dataclass(frozen=True)
+class Dimension:
+    """Name a dimension of a batch: the tensor's name in the batch, and the dimension's place in its shape."""
+
+    tensor: str
+    axis: int
+
+
+@dataclass(frozen=True)
 class LookAhead:
     """Hold the sizes of the batches of an epoch, as far as they were read.
 
     ``elements`` has the number of elements in the tensors of each batch. ``smallest`` and ``largest`` have the fewest
-    and the most, of several alike the first. ``followed`` has for each step that was followed its largest batch, None
-    where it took none. ``differ``: batches differ in size, but for the last one of an epoch, which may lack samples.
-    ``is_whole``: the epoch was read to its end; else ``ended_by`` is the reason, empty if none was to be read ahead.
+    and the most, of several alike the first. ``followed`` has the batches of each step of the trace. ``differ``:
+    batches differ in size, but for the last one of an epoch, which may lack samples. ``is_whole``: the epoch was read
+    to its end; else ``ended_by`` is the reason, empty if none was to be read ahead.
+
+    ``varying`` are the dimensions in which batches differ; those that are equal in all batches are together. ``sizes``
+    has for each batch its sizes in ``varying``, which is empty where batches have no tensors in common.
     """
 
     elements: tuple[int, ...]
     smallest: SeenBatch
     largest: SeenBatch
-    followed: tuple[SeenBatch | None, ...]
+    followed: tuple[tuple[SeenBatch, ...], ...]
     differ: bool
     is_whole: bool
     ended_by: str
+    varying: tuple[tuple[Dimension, ...], ...] = ()
+    sizes: tuple[tuple[int, ...], ...] = ()
 
     @property
     def was_read(self) -> bool:
@@ -62,6 +86,19 @@ class LookAhead:
     def has_larger(self) -> bool:
         """Return whether batches were read ahead, and differ in size."""
         return self.was_read and self.differ
+
+    @property
+    def largest_of_steps(self) -> tuple[SeenBatch | None, ...]:
+        """Return the largest batch of each step of the trace, None where it took none."""
+        return tuple(max(step, key=lambda one: one.size, default=None) for step in self.followed)
+
+    def batch(self, number: int) -> SeenBatch:
+        """Return a batch by its number in the epoch."""
+        shapes = {name: list(shape) for name, shape in self.largest.shapes.items()} if self.varying else {}
+        for dimensions, size in zip(self.varying, self.sizes[number - 1], strict=True):
+            for one in dimensions:
+                shapes[one.tensor][one.axis] = size
+        return SeenBatch(number, self.elements[number - 1], {name: tuple(shape) for name, shape in shapes.items()})
 
 
 @dataclass(frozen=True)

@@ -96,7 +96,7 @@ class Request:
     card: Card | None = None  # that a run in mode `trace` takes for its GPU
     checkpointed_blocks: int = 0  # of those that repeat in the model such a run checkpoints the first; or ALL_BLOCKS
     change: WorkerChange = ""  # that such a run makes in the script
-    look_ahead: int = 0  # such a run reads so many batches of the training loader, and follows the largest ones
+    look_ahead: int = 0  # such a run reads so many batches of the training loader, and follows some that differ
     tells_places: bool = False  # such a run names the module and the line of each allocation
     written: str = ""  # an exported file to apply as its user would; empty for none
     protocol: int = PROTOCOL_VERSION

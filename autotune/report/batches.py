@@ -10,6 +10,8 @@ from ..records.units import format_bytes
 from .record import Report
 from .tables import Table
 
+_GAPS = "its tensors would fit, but batches before it leave gaps in torch's cache"
+
 
 def batch_sentences(
     ahead: LookAhead | None, most: SeenBatch | None = None, fits: Sequence[CardFit] = ()
@@ -30,6 +32,9 @@ def batch_sentences(
     for fit in fits:
         if fit.batches_over:
             yield f"On {fit.card.name} there is no room for the tensors of about {fit.batches_over} of {of}."
+        if fit.runs_out_at is not None:
+            why = "" if fit.batches_over else f": {_GAPS}"
+            yield f"On {fit.card.name} memory runs out at batch {fit.runs_out_at.number}{why}."
     yield from _unread(ahead)
 
 
@@ -66,13 +71,13 @@ def _unread(ahead: LookAhead) -> Iterator[str]:
 
 
 def neediest(fits: Sequence[CardFit]) -> SeenBatch | None:
-    """Return the batch with the highest peak of those that were followed; None where none was."""
+    """Return the batch with the highest peak of an epoch; None where none was read ahead."""
     peaks = [one for fit in fits for one in fit.batches]
     return max(peaks, key=lambda one: (one.tensor_bytes, one.batch.elements)).batch if peaks else None
 
 
 def batch_table(fit: CardFit) -> Table:
-    """Tabulate the batches that were followed, and what the script needs with each."""
+    """Tabulate the batches with which the peak rises, and what the script needs until then."""
     rows = []
     for one in fit.batches:
         peaks = (format_bytes(one.tensor_bytes), format_bytes(one.process_bytes))

@@ -13,6 +13,8 @@ from .batches import batch_sentences, neediest
 from .tables import Table
 
 _MOST_LINES = 3
+# The share of a peak from which on a lower one is told.
+_WORTH_TELLING = 0.95
 _EXPANDABLE = f"{ALLOCATOR_VARIABLES[0]}={EXPANDABLE_SEGMENTS}:True"
 
 
@@ -25,8 +27,8 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
         *batch_sentences(traced.ahead, neediest(fits), fits),
         *cautions(traced, fits),
         (
-            f"None of it ran on a GPU: {traced.steps} optimizer steps were followed by the sizes of their tensors. "
-            f"A size fits if the card has room for {error:.0%} more."
+            f"None of it ran on a GPU: {traced.steps} optimizer steps were followed by the sizes of their tensors"
+            f"{_simulated(traced)}. A size fits if the card has room for {error:.0%} more."
         ),
         *(f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)),
         *(f"On {one.card.name}, {one.problem}." for one in fits if one.problem),
@@ -43,7 +45,22 @@ def cautions(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
             size = "the script's own batch size" if one.plain.own.batch_size is None else ""
             size = size or f"batch size {one.plain.own.batch_size}"
             said.append(f"With {_EXPANDABLE}, {one.card.name} should hold {size}.")
-    return (*said, *(f"note: {note}" for note in traced.notes))
+    wide = [one for one in fits if one.plain and one.plain.own.fits and one.batches and not one.is_crowded]
+    said += [_gaps(min(wide, key=_memory))] if wide else []
+    return (*filter(None, said), *(f"note: {note}" for note in traced.notes))
+
+
+def _gaps(fit: CardFit) -> str:
+    """Say what expandable segments would spare, where batches of many sizes leave gaps in what torch has cached."""
+    assert fit.plain is not None
+    own, expandable = fit.plain.own, fit.expandable
+    if expandable is None or expandable.roomy_bytes > _WORTH_TELLING * own.roomy_bytes:
+        return ""
+    needs, instead = format_bytes(expandable.roomy_bytes), format_bytes(own.roomy_bytes)
+    return (
+        "Batches of many sizes leave gaps in torch's cache: "
+        f"with {_EXPANDABLE}, {fit.card.name} should need {needs} instead of {instead}."
+    )
 
 
 def asked_sentences(asked: Sequence[str], asked_integers: Sequence[str]) -> Iterator[str]:
@@ -92,6 +109,11 @@ def _answer(traced: Traced, fits: Sequence[CardFit]) -> str:
     smaller = f" Batch {best.largest.batch_size} should fit {most.card.name}." if best.largest else ""
     which = f"does not fit {most.card.name}" if len(fits) == 1 else "fits none of these cards"
     return f"The script {which} {where}: it needs {_span(most, best.own)}.{smaller}"
+
+
+def _simulated(traced: Traced) -> str:
+    steps = 0 if traced.ahead is None else len(traced.ahead.followed)
+    return f", and the {steps} of an epoch simulated from them" if steps > traced.steps else ""
 
 
 def _smaller(traced: Traced, fits: Sequence[CardFit]) -> str:

@@ -5,19 +5,21 @@ from __future__ import annotations
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from itertools import pairwise
+
+import numpy as np
 
 from ..errors import DiscoveryError, FormatError
 from ..launch.port import RunResult
 from ..launch.requests import trace_request
 from ..predict.device_peak import outside_bytes, process_bytes, step_peaks
+from ..predict.epoch import with_epoch
 from ..records.allocations import AllocationTrace, Traced, between
 from ..records.cards import CARD_ERROR, Card, CardFit, CardPeak, Way
 from ..records.facts import BatchControl
-from ..records.look_ahead import BatchPeak
+from ..records.look_ahead import BatchPeak, LookAhead
 from ..records.outcome import Measured, NoEffect
 from ..records.run import ALL_BLOCKS, Request
 from ..records.study import StudySpec
@@ -31,6 +33,8 @@ _LARGEST_SIZE = 1 << 20
 _MOST_GUESSES = 8
 # Bytes that a third batch size may lie beside the line through two, as a share of all.
 _TOLERANCE = 0.001
+# A batch needs more than those before it from so many times their peak on: parts of a step before may be left.
+_RISES = 1.001
 # Runs to find how few blocks must be checkpointed for a card.
 _MOST_RUNS = 6
 
@@ -50,7 +54,7 @@ def trace_cards(
         spec: the script.
         cards: the cards in question.
         run: makes a run in a folder of the name given; from several threads if ``at_once`` is above 1.
-        look_ahead: how many batches each run reads ahead, to follow the largest.
+        look_ahead: how many batches each run reads ahead, to simulate the steps with all of them.
         at_once: how many runs go on at a time.
         progress: is told how many runs have ended, and how many were asked for.
 
@@ -87,7 +91,9 @@ def trace_setting(
 
     def fit(alike: Sequence[Card], runs: SideBySide[Traced]) -> tuple[Traced, dict[Card, CardFit]]:
         request = request_for(alike[0])
-        traced = _on_gpu(runs.submit(lambda: _traced(run(request, f"trace-{alike[0].name}"), None)).result())
+        traced = _on_gpu(
+            runs.submit(lambda: with_epoch(_traced(run(request, f"trace-{alike[0].name}"), None))).result()
+        )
         return traced, {card: _fit_own(traced, card) for card in alike}
 
     return _by_generation(cards, fit, at_once, say_nothing)
@@ -240,7 +246,7 @@ def _follow(
     )
     kind = "" if not blocks else "-checkpointed" if blocks == ALL_BLOCKS else f"-checkpointed-{blocks}"
     name = f"trace-{card.name}{kind}-{batch_size or 'own'}"
-    return runs.submit(lambda: _traced(run(request, name), batch_size))
+    return runs.submit(lambda: with_epoch(_traced(run(request, name), batch_size)))
 
 
 def _traced(result: RunResult, batch_size: int | None) -> Traced:
@@ -277,36 +283,38 @@ def _fit_own(traced: Traced, card: Card) -> CardFit:
     """Tell what the script needs at the batch size of its trace."""
     trace, size = traced.trace, traced.batch_size
     expandable = None if trace.expands else _peak(replace(trace, expands=True), card, size, 0)
-    plain = Way(_peak(trace, card, size, 0), None)
-    fit = CardFit(card, plain, expandable=expandable, error=CARD_ERROR, batches=tuple(_batch_peaks(traced, card)))
-    if traced.ahead is None or plain.own.peak_bytes <= card.memory_bytes:
+    fit = CardFit(card, Way(_peak(trace, card, size, 0), None), expandable=expandable, error=CARD_ERROR)
+    return fit if traced.ahead is None or not traced.ahead.has_larger else _with_batches(fit, traced, traced.ahead)
+
+
+def _with_batches(fit: CardFit, traced: Traced, ahead: LookAhead) -> CardFit:
+    """Tell which batches need most, where they were read ahead and differ."""
+    trace, card, outside = traced.trace, fit.card, outside_bytes(traced.trace)
+    all_peaks = [
+        BatchPeak(batch, peak.allocated, peak.reserved + outside)
+        for batch, peak in zip(ahead.largest_of_steps, step_peaks(trace, card), strict=True)
+        if batch is not None
+    ]
+    most, rising = 0.0, []
+    for one in all_peaks:
+        if one.tensor_bytes > most:
+            rising.append(one)
+            most = _RISES * one.tensor_bytes
+    fit = replace(fit, batches=tuple(rising))
+    if fit.plain is None or fit.plain.own.peak_bytes <= card.memory_bytes:
         return fit
-    room_bytes = card.memory_bytes - outside_bytes(traced.trace)
-    return replace(fit, batches_over=_over(traced.ahead.elements, fit.batches, room_bytes))
+    last = len(step_peaks(trace, card, card.memory_bytes)) - 1
+    over = _over(ahead.elements, all_peaks, card.memory_bytes - outside)
+    return replace(fit, batches_over=over, runs_out_at=ahead.largest_of_steps[last])
 
 
 def _over(elements: Sequence[int], peaks: Sequence[BatchPeak], limit_bytes: int) -> int:
     """Return of how many batches the tensors need more, if their peaks lie on straight lines between known ones."""
+    over = {one.batch.number: one.tensor_bytes > limit_bytes for one in peaks}
     points = sorted((one.batch.elements, one.tensor_bytes) for one in peaks)
-    surely = len({one.batch.number for one in peaks if one.tensor_bytes > limit_bytes})
-    if not points or points[-1][1] <= limit_bytes:
-        return surely  # batches of fewer elements may need more, as attention does
-    most = 0.0
-    for (low, low_bytes), (high, high_bytes) in pairwise(points):
-        if low_bytes <= limit_bytes < high_bytes:
-            most = low + (high - low) * (limit_bytes - low_bytes) / (high_bytes - low_bytes)
-    return max(surely, sum(one > most for one in elements))
-
-
-def _batch_peaks(traced: Traced, card: Card) -> Iterator[BatchPeak]:
-    """Give the peaks that exceed all before them, if batches were read ahead that differ in size."""
-    if traced.ahead is None or not traced.ahead.has_larger:
-        return
-    outside, most = outside_bytes(traced.trace), 0
-    for batch, peak in zip(traced.ahead.followed, step_peaks(traced.trace, card), strict=True):
-        if batch is not None and peak.allocated > most:
-            most = peak.allocated
-            yield BatchPeak(batch, peak.allocated, peak.reserved + outside)
+    known, known_bytes = zip(*points, strict=True)
+    all_bytes = np.interp(elements, known, known_bytes)
+    return sum(over.get(number, bool(one > limit_bytes)) for number, one in enumerate(all_bytes, 1))
 
 
 def _fewest(fit: CardFit, follow: Callable[..., Future[Traced]]) -> CardPeak | None:

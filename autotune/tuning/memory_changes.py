@@ -11,7 +11,8 @@ from ..errors import DiscoveryError
 from ..launch.port import RunResult
 from ..launch.requests import trace_request
 from ..predict.device_peak import outside_bytes, peak_of
-from ..records.allocations import AllocationTrace, FirstTensor, Traced
+from ..predict.epoch import with_epoch
+from ..records.allocations import FirstTensor, Traced
 from ..records.cards import Card
 from ..records.memory_changes import ChangeEffect, ChangeName, UntriedChange, WorkerChange
 from ..records.outcome import Fallback, Measured
@@ -69,7 +70,7 @@ def try_changes(
     of_others = _of_other_traces(own, traces.get("fused optimizer", own))
     traces |= {name: traced for name, traced in of_others.items() if name not in reasons}
     effects = [
-        ChangeEffect(name, *_peaks(traced.trace, card), *_prices(own, traced, attempts.get(name)))
+        ChangeEffect(name, *_peaks(traced, card), *_prices(own, traced, attempts.get(name)))
         for name, traced in traces.items()
     ]
     return effects, [UntriedChange(name, reason) for name, reason in reasons.items()]
@@ -175,6 +176,7 @@ def _prices(own: Traced, traced: Traced, attempt: _Attempt | None) -> tuple[floa
     return flops, max(0, parts * traced.moved_bytes - own.moved_bytes)
 
 
-def _peaks(trace: AllocationTrace, card: Card) -> tuple[int, int]:
-    peak = peak_of(trace, card)
-    return peak.allocated, peak.reserved + outside_bytes(trace)
+def _peaks(traced: Traced, card: Card) -> tuple[int, int]:
+    peak, epoch = peak_of(traced.trace, card), with_epoch(traced)
+    reserved = peak.reserved if epoch is traced else peak_of(epoch.trace, card).reserved
+    return peak.allocated, reserved + outside_bytes(traced.trace)

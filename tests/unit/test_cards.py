@@ -19,10 +19,11 @@ from autotune.records.allocations import AllocationTrace, Traced
 from autotune.records.cards import CARDS, Card, CardFit, read_cards, smallest_card
 from autotune.records.codec import dumps, loads
 from autotune.records.facts import BatchControl
-from autotune.records.look_ahead import LookAhead, SeenBatch
+from autotune.records.look_ahead import Dimension, LookAhead, SeenBatch
 from autotune.records.outcome import ScriptError
 from autotune.records.run import Request
 from autotune.records.study import StudySpec
+from autotune.records.units import format_bytes
 from autotune.report.batches import batch_table
 from autotune.report.cards import cards_sentences, cards_table
 from autotune.tuning import card_fit
@@ -317,15 +318,25 @@ class TestBatches:
     @staticmethod
     def read(*elements: int, followed: Iterable[int], is_whole: bool = True, ended_by: str = "") -> Traced:
         batches = [SeenBatch(number, one, {"ids": (2, one // 2)}) for number, one in enumerate(elements, 1)]
-        steps = [batches[number - 1] for number in followed]
+        steps = [(batches[number - 1],) for number in followed]
         start = AllocationTrace.PHASES.index("start")
         kinds, numbers, sizes = "a", [0], [GIB]
-        for place, batch in enumerate(steps):
+        for place, (batch,) in enumerate(steps):
             kinds += "af" if place == len(steps) - 1 else "afp"
             numbers += [len(sizes), len(sizes), *([] if place == len(steps) - 1 else [start])]
             sizes.append(batch.elements * MIB)
         few, many = (choose(batches, key=lambda one: one.elements) for choose in (min, max))
-        ahead = LookAhead(tuple(elements), few, many, tuple(steps), len({*elements[:-1]}) > 1, is_whole, ended_by)
+        ahead = LookAhead(
+            tuple(elements),
+            few,
+            many,
+            tuple(steps),
+            len({*elements[:-1]}) > 1,
+            is_whole,
+            ended_by,
+            varying=((Dimension("ids", 1),),),
+            sizes=tuple((one // 2,) for one in elements),
+        )
         return replace(growing(2), trace=AllocationTrace(kinds, tuple(numbers), tuple(sizes)), ahead=ahead)
 
     def test_batches_that_a_card_has_no_room_for_are_counted_by_their_sizes(self) -> None:
@@ -344,9 +355,37 @@ class TestBatches:
         assert (
             told[2] == f"On {small.card.name} there is no room for the tensors of about 1 of the 6 batches of an epoch."
         )
+        assert told[3] == f"On {small.card.name} memory runs out at batch 4."
         assert "Other batch sizes are not told: its batches differ in size." in told
+        assert "sizes of their tensors, and the 6 of an epoch simulated from them. A size fits" in told[-2]
         table = batch_table(small)
         assert table.rows[-1][:3] == ("4", "ids 2x450", "1.88 GiB")
+
+    def test_memory_may_run_out_though_no_batch_alone_is_too_large(self) -> None:
+        """Guards gaps in torch's cache: a block of 20 MiB is reserved for each tensor of 10 MiB that differs."""
+        traced = self.read(100, 400, 200, 900, followed=(1, 2, 4))
+        found, (fit,) = trace_cards(StudySpec("/train.py"), cards(1), run_with(lambda _: traced)[0], look_ahead=50)
+        last = fit.batches[-1].batch
+        told = cards_sentences(found, (replace(fit, batches_over=0, runs_out_at=last),))
+        assert told[2] == (
+            f"On {fit.card.name} memory runs out at batch 4: its tensors would fit, but batches before it leave gaps "
+            "in torch's cache."
+        )
+        assert "expandable" not in " ".join(told)
+
+    def test_gaps_that_expandable_segments_spare_are_told(self) -> None:
+        traced = self.read(100, 400, 200, 900, followed=(1, 2, 4))
+        found, (fit,) = trace_cards(StudySpec("/train.py"), cards(12), run_with(lambda _: traced)[0], look_ahead=50)
+        assert fit.plain is not None
+        assert fit.expandable is not None
+        less = replace(fit.expandable, roomy_bytes=fit.plain.own.roomy_bytes * 9 // 10)
+        assert cards_sentences(found, (replace(fit, expandable=less),))[2] == (
+            "Batches of many sizes leave gaps in torch's cache: with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, "
+            f"{fit.card.name} should need {format_bytes(less.roomy_bytes)} instead of "
+            f"{format_bytes(fit.plain.own.roomy_bytes)}."
+        )
+        as_much = replace(fit, expandable=fit.plain.own)
+        assert "leave gaps" not in " ".join(cards_sentences(found, (as_much,)))
 
     @pytest.mark.parametrize(("elements", "over", "most"), [((100, 400, 90), 1, "3"), ((100, 400, 90, 900), 2, "4")])
     def test_a_batch_of_fewer_elements_may_need_more(self, elements: tuple[int, ...], over: int, most: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from autotune.errors import FormatError
 from autotune.predict.caching_allocator import Block, CachingAllocator, DeviceFullError, ExpandableAllocator
-from autotune.predict.device_peak import DevicePeak, peak_of, step_peaks
+from autotune.predict.device_peak import DevicePeak, outside_bytes, peak_of, step_peaks
 from autotune.records.allocations import AllocationTrace, OperatorCall, TensorForm, Traced, between
 from autotune.records.cards import CARDS
 from autotune.records.codec import dumps, loads
@@ -377,3 +377,14 @@ def test_each_step_has_a_peak_of_its_own_beside_what_was_reserved_until_then() -
     assert second == DevicePeak(3 * MIB, 22 * MIB)
     assert third == DevicePeak(7 * MIB, 22 * MIB)
     assert peak_of(steps, A100) == DevicePeak(7 * MIB, 22 * MIB)
+
+
+def test_the_step_in_which_memory_runs_out_is_the_last_one() -> None:
+    """Guards gaps: the tensors of each step would fit."""
+    start = AllocationTrace.PHASES.index("start")
+    steps = AllocationTrace("afpapapaf", (0, 0, start, 1, start, 2, start, 3, 3), (100 * MIB, 12 * MIB, 100 * MIB, MIB))
+    roomy = step_peaks(steps, A100)
+    assert [one.allocated for one in roomy] == [100 * MIB, 12 * MIB, 112 * MIB, 113 * MIB]
+    assert roomy[-1].reserved == 202 * MIB
+    full = step_peaks(steps, A100, outside_bytes(steps) + 150 * MIB)
+    assert full == (*roomy[:2], DevicePeak(12 * MIB, 100 * MIB))

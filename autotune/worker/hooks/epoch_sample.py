@@ -14,7 +14,7 @@ import torch
 from ...records.look_ahead import READING_S, SeenBatch
 from ...records.measuring import LARGEST_HANDED, LONGEST_CYCLE
 from .batch_parts import PLAIN, parts_of
-from .look_ahead import Drawn, EpochReading, size_of, tensors_in, why_unreadable
+from .look_ahead import Drawn, EpochReading, tensors_in, why_unreadable
 
 # Of the batches of an epoch so many are kept while it is read, with sizes as different as possible.
 _MOST_KEPT = 24
@@ -62,7 +62,7 @@ class EpochSample(EpochReading):
 
     def largest_up_to(self, elements: float) -> SeenBatch | None:
         """Return the largest batch of at most so many elements, of those that were kept; None without one."""
-        return max((one for one, _ in self._kept if one.elements <= elements), key=size_of, default=None)
+        return max((one for one, _ in self._kept if one.elements <= elements), key=lambda one: one.size, default=None)
 
     def begin(self, drawn: int = 0, *, then: Sequence[int] = ()) -> None:
         """Hand out batches from the largest on, ``then`` those of these numbers once each, and then cycles.
@@ -109,11 +109,11 @@ class EpochSample(EpochReading):
         self.refusal = self.refusal or why_unreadable(batch, drawn[0])
         if self.refusal:
             raise StopIteration
-        sizes = [size_of(one) for one, _ in self._kept]
-        place = bisect.bisect(sizes, size_of(batch))
-        if place and sizes[place - 1] == size_of(batch):
+        sizes = [one.size for one, _ in self._kept]
+        place = bisect.bisect(sizes, batch.size)
+        if place and sizes[place - 1] == batch.size:
             return
-        sizes.insert(place, size_of(batch))
+        sizes.insert(place, batch.size)
         spare = None
         if len(sizes) > _MOST_KEPT:
             ratios = [sizes[at + 1][0] / max(1, sizes[at - 1][0]) for at in range(1, len(sizes) - 1)]

@@ -8,12 +8,12 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
-from ...records.look_ahead import LookAhead, SeenBatch, Shape
+from ...records.look_ahead import Dimension, LookAhead, SeenBatch, Shape
 from .batch_parts import MOST_NAMED, MOST_VALUES, PLAIN, parts_of
 
 # A batch and the number of its samples.
@@ -43,21 +43,27 @@ class EpochReading:
     @property
     def differs(self) -> bool:
         """Return whether batches differ in size; the last one of an epoch may lack samples."""
+        return len({tuple(one.shapes.items()) for one in self._full()}) > 1
+
+    def _full(self) -> list[SeenBatch]:
         may_lack = self._is_whole and len(self.seen) > 1 and self.seen[-1].elements <= self.seen[0].elements
-        return len({tuple(one.shapes.items()) for one in (self.seen[:-1] if may_lack else self.seen)}) > 1
+        return self.seen[:-1] if may_lack else self.seen
 
     def found(self, of_steps: Iterable[Iterable[SeenBatch]] = ()) -> LookAhead | None:
         """Return what was drawn, None if nothing was; ``of_steps`` are each step's batches."""
         if not self.seen:
             return None
+        varying = _varying(self._full())
         return LookAhead(
             elements=tuple(one.elements for one in self.seen),
-            smallest=min(self.seen, key=size_of),
-            largest=max(self.seen, key=size_of),
-            followed=tuple(max(step, key=size_of, default=None) for step in of_steps),
+            smallest=min(self.seen, key=_size),
+            largest=max(self.seen, key=_size),
+            followed=tuple(map(tuple, of_steps)),
             differ=self.differs,
             is_whole=self._is_whole,
             ended_by=self._ended_by,
+            varying=varying,
+            sizes=tuple(tuple(one.shapes[alike[0].tensor][alike[0].axis] for alike in varying) for one in self.seen),
         )
 
     def see(self, batch: Any) -> SeenBatch:
@@ -96,14 +102,13 @@ class EpochReading:
 class BatchReader(EpochReading):
     """Hands out the batches of an iterator, and draws ahead, up to a number of batches or a time in seconds.
 
-    Once it has drawn ahead, it hands out the batches that exceed all before them, in their order: memory grows there in
-    an epoch. The last of them comes a few times, and then the epoch ends.
+    Once it has drawn ahead, it hands out batches with sizes as different as possible, in their order, the largest among
+    them. The last of them comes a few times, and then the epoch ends.
     """
 
     def __init__(self, most: int, deadline_s: float) -> None:
         super().__init__(most, deadline_s)
         self._kept: dict[int, Drawn] = {}
-        self._largest = self._longest = 0
         self._waiting: list[int] | None = None
         self.refusal = ""
         """Why batches are not read ahead, as far as the batches tell."""
@@ -144,28 +149,67 @@ class BatchReader(EpochReading):
         self.read(lambda: self._keep(draw()))
         if not self.seen:
             raise StopIteration
-        new = [number for number in self._kept if number > before] or [self.last.number]
+        # An optimizer's first step is like no other: the largest batch comes again if it was that one's.
+        largest = max(self.seen, key=_size).number
+        new = [number for number in self._kept if number > before or number == largest]
         return [number for number in (*new, *new[-1:] * _LAST_HANDED) for _ in range(per_step)]
 
     def _keep(self, drawn: Drawn) -> SeenBatch:
-        """Note a batch; keep a copy if it exceeds all before it, in all or in what its largest sample has."""
+        """Note a batch; keep a copy of it in the place of the one that others stand for best, if that is another."""
         batch = self.see(drawn[0])
         if not self._most or self.refusal:
             return batch
         self.refusal = why_unreadable(batch, drawn[0])
-        if not self.refusal and self._exceeds(batch):
+        if self.refusal:
+            return batch
+        kept = [self.seen[number - 1] for number in self._kept]
+        if any(one.shapes == batch.shapes for one in kept):
+            return batch
+        self._kept[batch.number] = drawn
+        spare = _spare([*kept, batch]) if len(self._kept) > _MOST_HANDED else None
+        if spare is not None:
+            del self._kept[spare.number]
+        if spare is not batch:
             self._kept[batch.number] = _copied(drawn[0]), drawn[1]
-            spare = sorted(self._kept.keys() - {self._largest, self._longest})
-            if len(self._kept) > _MOST_HANDED:
-                del self._kept[spare[0]]
         return batch
 
-    def _exceeds(self, batch: SeenBatch) -> bool:
-        is_largest = not self._largest or batch.elements > self.seen[self._largest - 1].elements
-        is_longest = not self._longest or _longest(batch) > _longest(self.seen[self._longest - 1])
-        self._largest = batch.number if is_largest else self._largest
-        self._longest = batch.number if is_longest else self._longest
-        return is_largest or is_longest
+
+def _spare(batches: Sequence[SeenBatch]) -> SeenBatch:
+    """Return the batch that lies closest between two others; the smallest, the largest and the longest stay."""
+    longest = max(batches, key=lambda one: one.longest)
+    stay = {one.number for one in (min(batches, key=_size), max(batches, key=_size), longest)}
+
+    def gap(batch: SeenBatch) -> float:
+        return sum(sorted(_difference(batch, one) for one in batches if one is not batch)[:2])
+
+    return min((one for one in batches if one.number not in stay), key=gap)
+
+
+def _difference(one: SeenBatch, other: SeenBatch) -> float:
+    """Return how many times the sizes of a batch are those of another, as logarithms."""
+    if one.shapes.keys() != other.shapes.keys():
+        return abs(math.log(max(1, one.elements) / max(1, other.elements)))
+    pairs = [pair for name, shape in one.shapes.items() for pair in zip(shape, other.shapes[name], strict=False)]
+    return max((abs(math.log(max(1, first) / max(1, second))) for first, second in pairs), default=0.0)
+
+
+def _varying(batches: Sequence[SeenBatch]) -> tuple[tuple[Dimension, ...], ...]:
+    """Return the dimensions in which batches differ, those together that are equal in all of them."""
+    names = batches[0].shapes
+    ranks = {name: len(shape) for name, shape in names.items()}
+    if any({name: len(shape) for name, shape in one.shapes.items()} != ranks for one in batches):
+        return ()
+    alike: dict[tuple[int, ...], list[Dimension]] = {}
+    for name, shape in names.items():
+        for axis in range(len(shape)):
+            sizes = tuple(one.shapes[name][axis] for one in batches)
+            if len({*sizes}) > 1:
+                alike.setdefault(sizes, []).append(Dimension(name, axis))
+    return tuple(map(tuple, alike.values()))
+
+
+def _size(batch: SeenBatch) -> tuple[int, int]:
+    return batch.size
 
 
 def why_unreadable(seen: SeenBatch, batch: Any) -> str:
@@ -179,16 +223,6 @@ def seen_batch(number: int, batch: Any) -> SeenBatch:
     """Return the sizes of a batch, the one of this ``number`` in its epoch."""
     shapes = _shapes_of(batch)
     return SeenBatch(number, sum(map(math.prod, shapes.values())), shapes)
-
-
-def size_of(batch: SeenBatch) -> tuple[int, int]:
-    """Return what batches are compared by: all elements, and then those of the largest sample."""
-    return batch.elements, _longest(batch)
-
-
-def _longest(batch: SeenBatch) -> int:
-    """Return how many elements the samples of a tensor have, if its first dimension is that of the samples."""
-    return max((math.prod(shape[1:]) for shape in batch.shapes.values() if shape), default=0)
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[torch.Tensor]:

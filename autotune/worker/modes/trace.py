@@ -70,6 +70,7 @@ class TraceMode(Mode):
     def installed(self) -> None:
         """Put the card in the place of this process's GPU."""
         torch.manual_seed(SEED)  # runs of one command are compared, and a script may shuffle
+        self._recorder.draws = self._process.request.look_ahead > 0
         process, card = self._process, self._process.request.card
         self._script.loaders.make_reader = lambda: BatchReader(process.request.look_ahead, READING_S)
         assert card is not None, "a request to trace names a card"
@@ -167,7 +168,11 @@ class TraceMode(Mode):
         ahead = None if reader is None else reader.found(self._of_steps)
         if process.request.look_ahead and (ahead is None or not ahead.was_read):
             process.note(f"no batch was read ahead: {self._script.loaders.why_unread()}")
-        elif ahead is not None and ahead.has_larger and ahead.largest not in ahead.followed:
+        elif ahead is not None and ahead.has_larger and self._recorder.left_to_draw < 0:
+            process.note(
+                "the model's weights were not all drawn: a script that sets a seed may shuffle in another order"
+            )
+        elif ahead is not None and ahead.has_larger and all(ahead.largest not in step for step in ahead.followed):
             process.note(f"no step was seen with the largest batch, {ahead.largest.number}: it may need more")
         trace = replace(self._recorder.trace(), expands=expands(process.note))
         process.write(

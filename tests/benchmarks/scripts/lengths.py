@@ -10,6 +10,7 @@ parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("model", choices=("gpt2", "bert"))
 parser.add_argument("lengths", type=int, nargs="+")
 parser.add_argument("--batch-size", type=int, default=8)
+parser.add_argument("--limit", type=int, default=0, help="bytes that torch may reserve")
 options = parser.parse_args()
 
 
@@ -21,6 +22,8 @@ def model():
 
 
 texts = [torch.randint(8192, (length,)) for length in options.lengths for _ in range(options.batch_size)]
+if options.limit:
+    torch.cuda.set_per_process_memory_fraction(options.limit / torch.cuda.get_device_properties(0).total_memory)
 trained = model().cuda().train()
 optimizer = torch.optim.AdamW(trained.parameters())
 for batch in DataLoader(texts, options.batch_size):

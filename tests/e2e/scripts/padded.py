@@ -32,6 +32,7 @@ parser.add_argument("--drawn-ahead", action="store_true")
 parser.add_argument("--epochs-first", type=int, default=0, help="epochs before memory is short")
 parser.add_argument("--twice", action="store_true", help="call the model with a part of each batch as well")
 parser.add_argument("--count", action="store_true", help="the operators of each step")
+parser.add_argument("--shuffle", action="store_true")
 parser.add_argument("--losses", action="store_true", help="print them")
 parser.add_argument("--device", default="cuda")
 parser.add_argument("--longest", type=int, default=3000)
@@ -87,7 +88,8 @@ def pad(texts):
 
 def loader(evaluates=False):
     data = Endless() if options.endless else ReadOnce() if options.read_once else Texts(12 if evaluates else len(lengths))
-    return DataLoader(data, 4, collate_fn=pad, num_workers=options.workers, persistent_workers=options.workers > 1)
+    workers = {"num_workers": options.workers, "persistent_workers": options.workers > 1}
+    return DataLoader(data, 4, collate_fn=pad, shuffle=options.shuffle, **workers)
 
 
 def drawn_ahead(made):
