@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ Shape = tuple[int, ...]
 READING_S = 60.0
 """The time for reading batches ahead; no batch is begun after it."""
 _MOST_NAMED = 2
+_PLACE, _PRIVATE = re.compile(r"(?:^|\.)(\d+)(?=[ .]|$)"), re.compile(r"(?<![^.])_\w*\.")
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,12 @@ class SeenBatch:
         )
 
     def _named(self, names: Sequence[str]) -> str:
-        return " and ".join(f"{name} {'x'.join(map(str, self.shapes[name]))}" for name in names[:_MOST_NAMED])
+        return " and ".join(f"{_shown(name)} {'x'.join(map(str, self.shapes[name]))}" for name in names[:_MOST_NAMED])
+
+
+def _shown(name: str) -> str:
+    """Show a tensor's name as in Python: with places in brackets, and without private containers."""
+    return _PLACE.sub(r"[\1]", _PRIVATE.sub("", name))
 
 
 @dataclass(frozen=True)

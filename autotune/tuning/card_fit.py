@@ -295,12 +295,12 @@ def _with_batches(fit: CardFit, traced: Traced, ahead: LookAhead) -> CardFit:
         for batch, peak in zip(ahead.largest_of_steps, step_peaks(trace, card), strict=True)
         if batch is not None
     ]
-    most, rising = 0.0, []
+    most, rising = 0.0, dict[int, BatchPeak]()
     for one in all_peaks:
         if one.tensor_bytes > most:
-            rising.append(one)
+            rising[one.batch.number] = one
             most = _RISES * one.tensor_bytes
-    fit = replace(fit, batches=tuple(rising))
+    fit = replace(fit, batches=tuple(rising.values()))
     if fit.plain is None or fit.plain.own.peak_bytes <= card.memory_bytes:
         return fit
     last = len(step_peaks(trace, card, card.memory_bytes)) - 1

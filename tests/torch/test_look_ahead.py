@@ -172,6 +172,24 @@ def test_sizes_have_the_names_that_batches_give_them(batch: Any, shapes: dict[st
     assert reader.next(drawing([batch]), 0)[0].shapes == shapes
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("ids", "ids 2x3"),
+        ("0", "[0] 2x3"),
+        ("0 (all)", "[0] (all) 2x3"),
+        ("1.boxes", "[1].boxes 2x3"),
+        ("images.0.12", "images[0][12] 2x3"),
+        ("_store.x", "x 2x3"),
+        ("_store.edge_index", "edge_index 2x3"),
+        ("_x", "_x 2x3"),
+        ("layer2.0", "layer2[0] 2x3"),
+    ],
+)
+def test_sizes_are_shown_with_names_as_in_python(name: str, shown: str) -> None:
+    assert SeenBatch(1, 6, {name: (2, 3)}).sizes == shown
+
+
 def test_random_numbers_are_as_if_nothing_was_read() -> None:
     def batches() -> Iterable[torch.Tensor]:
         while True:
