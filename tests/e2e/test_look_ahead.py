@@ -18,6 +18,7 @@ from autotune.records.look_ahead import SeenBatch
 from autotune.records.outcome import NoTrainingStep
 from autotune.records.run import Request
 from autotune.records.shortage import OUT_OF_MEMORY_STATUS
+from autotune.verdict.gate.baseline import read_baseline
 from tests.documents import checked
 
 from .conftest import MakeBundle
@@ -416,3 +417,26 @@ def test_any_other_error_has_the_script_s_own_status(tmp_path: Path, make_bundle
     arguments = ("--device", "cpu", "--broken-at", "90")
     found = run_inside("launch", make_bundle(SCRIPT), SCRIPT, "--", *arguments, folder=tmp_path)
     assert (found.status, "autotune:" in found.errors) == (1, False)
+
+
+@pytest.mark.slow
+def test_a_bundle_with_plans_for_smaller_batches_is_gated_by_its_own_baseline(
+    tmp_path: Path, make_bundle: MakeBundle
+) -> None:
+    """Guards baselines: a study has searched the setting without these plans, and its bounds may differ each time."""
+    bundle, file = make_bundle(SCRIPT, OF_150), tmp_path / "gate.json"
+    stack = read_bundle(bundle).stack
+    (bundle / "stack.json").write_text(render_stack(replace(stack, look_ahead=1000)))
+    coarse = ("--max-slowdown", "99%", "--max-memory-growth", "99%", "--time-budget", "60m", "--baseline", file)
+    script = (SCRIPT, "--json", *coarse)
+    arguments = ("--", "--device", "cpu", "--longest", "900")
+
+    taken = run_inside("gate", bundle, *script, "--update-baseline", "--against", SCRIPT, *arguments, folder=tmp_path)
+    assert file.exists(), taken.errors
+    assert read_baseline(file, LEVEL.key).look_ahead
+    other = make_bundle(SCRIPT, replace(OF_150, sized=(SizedPlans(((4, 130),)),)), name="other")
+    (other / "stack.json").write_text(render_stack(replace(read_bundle(other).stack, look_ahead=1000)))
+    held = run_inside("gate", other, *script, *arguments, folder=tmp_path)
+    document = checked("gate", held.output)
+    assert document["reference"] == "stored"
+    assert document["answer"] in ("pass", "improvement", "not_comparable")
