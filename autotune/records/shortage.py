@@ -1,4 +1,4 @@
-"""A launch that ran out of memory: with which batch, and what to do next."""
+"""A launch that may run out of memory, or did: with which batch, and what to do next."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ _NEXT = {
     "larger": "a study that reads more batches ahead measures with it: `autotune run --look-ahead N`",
     "measured": "a batch as large was measured: look whether other programs use the GPU; if none does, report this",
 }
+
+
+def larger_text(batch: SeenBatch, epoch: int, *, measured: SeenBatch) -> str:
+    """Say that a ``batch`` is larger than the largest that was ``measured``, before a step takes it."""
+    return (
+        f"autotune: note: batch {batch.number} of epoch {epoch} is larger than any that was measured, "
+        f"and memory may run out: {batch.sizes} after {measured.sizes}\n"
+    )
 
 
 def shortage_text(batch: SeenBatch | None, epoch: int, *, measured: SeenBatch | None) -> str:

@@ -391,6 +391,9 @@ def test_a_launch_that_runs_out_of_memory_names_the_batch(
     found = run_inside("launch", bundle, SCRIPT, "--", *arguments, folder=tmp_path)
     assert found.status == OUT_OF_MEMORY_STATUS
     assert f"autotune: out of memory with batch {LARGEST} of epoch 1: {sizes}{told}\n  next: {step}" in found.errors
+    notes = [line for line in found.errors.splitlines() if "is larger than any that was measured" in line]
+    named = f"autotune: note: batch {LARGEST} of epoch 1 is larger than any that was measured, and memory may run out"
+    assert notes == ([f"{named}: ids 4x900 after ids 4x800"] if told else [])
 
 
 @pytest.mark.parametrize(

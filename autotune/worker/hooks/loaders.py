@@ -99,6 +99,8 @@ class LoaderHooks:
         self._most_waiting = 0  # batches that were drawn at a training call of the first step: a library draws ahead
         self.names_batches = False
         """Set where the sizes of batches are noted, to name the one under way in a step that fails."""
+        self.on_batch: Callable[[SeenBatch, int], None] = lambda *_: None
+        """Called with each batch that is noted, and with the number of its epoch."""
         self._under_way: _Draws | None = None
         self._epochs: Counter[str] = Counter()
         self._taken: list[tuple[_Loader, SeenBatch | None]] = []
@@ -272,6 +274,7 @@ class LoaderHooks:
         if self._most_waiting and len(draws.under_way) > self._most_waiting:
             draws.under_way.popleft()
         self._under_way = draws
+        self.on_batch(draws.under_way[-1], draws.epoch)
 
     def _sample_for(self, draws: _Draws) -> EpochSample | None:
         """Return what an iterator's batches are replaced by; None where they are not."""

@@ -10,7 +10,9 @@ import torch
 
 from ...metering.trial_meter import Window
 from ...records.fingerprint import Fingerprint
+from ...records.look_ahead import SeenBatch
 from ...records.outcome import Fallback, InvalidPlan
+from ...records.shortage import larger_text
 from ...records.stale import REFUSED_STATUS, Mismatch, MismatchKind, applied_text, mismatches, refusal_text
 from ..describing.fingerprint import model_print
 from ..refusal import note_once, tell_refusal
@@ -22,10 +24,12 @@ class LaunchMode(Mode):
 
     def __post_init__(self) -> None:
         self._is_stale = self._process.request.is_stale
+        self._largest = self._process.request.measured_batch
 
     def installed(self) -> None:
         """Have batches noted, so that a step that runs out of memory is told with its batch."""
         self._script.loaders.names_batches = True
+        self._script.loaders.on_batch = self._note_larger
 
     def script_begins(self) -> None:
         """Refuse to begin under another torch than the bundle's, where that matters."""
@@ -46,6 +50,12 @@ class LaunchMode(Mode):
         self._script.roots.rest(passes=not self._applied.changes_calls)
         self._script.steps.rest()
         self._script.loaders.rest()
+
+    def _note_larger(self, batch: SeenBatch, epoch: int) -> None:
+        """Note a batch that is larger than those that were measured, and than those that were noted."""
+        if self._largest is not None and batch.elements > self._largest.elements:
+            note_once(larger_text(batch, epoch, measured=self._largest))
+            self._largest = batch
 
     def _judge(self, window: Window) -> None:
         process, applied = self._process, self._applied
