@@ -20,6 +20,8 @@ Floats = npt.NDArray[np.float64]
 _NOT_SIMULATED = "the peak is that of a few batches of the epoch; those between them may leave more in the cache"
 # Each event takes some microseconds to simulate.
 _MOST_EVENTS, _LEAST_STEPS = 400_000, 16
+# Steps that formulas are made from.
+_MOST_KNOWN = 16
 # Bytes of a step that its formulas may miss, as a share of all.
 _TOLERANCE = 0.02
 # Singular values below this share of the largest are none: some sizes were not seen to differ.
@@ -39,43 +41,64 @@ def with_epoch(traced: Traced) -> Traced:
     if ahead is None or not ahead.has_larger:
         return traced
     try:
-        trace, batches = _epoch(traced, ahead)
+        trace, batches = Epoch(traced.trace, ahead).at(ahead)
     except FormatError as error:
         return replace(traced, notes=(*traced.notes, f"{_NOT_SIMULATED}: {error}"))
     return replace(traced, trace=trace, ahead=replace(ahead, followed=batches))
 
 
-def _epoch(traced: Traced, ahead: LookAhead) -> tuple[AllocationTrace, tuple[tuple[SeenBatch, ...], ...]]:
-    steps = _steps_of(traced.trace)
-    steps = steps[: _last_alike(steps) + 1]
-    pattern = steps[-1]
-    is_alike = [step.form == pattern.form for step in steps]
-    per_step = len(ahead.followed[-1])
-    known = {
-        taken[0].number: step
-        for step, taken, alike in zip(steps, ahead.followed, is_alike, strict=False)
-        if alike and len(taken) == per_step and len({one.number for one in taken}) == 1 and _is_whole(taken[0], ahead)
-    }
-    if len(known) < 2:
-        raise FormatError("too few steps with batches of different sizes are alike")
-    sizes = _Sizes(ahead, known, pattern.parts(per_step))
-    begins = range(1, len(ahead.elements) - per_step + 2, per_step)
-    batches = [tuple(map(ahead.batch, range(begin, begin + per_step))) for begin in begins]
-    most = max(_LEAST_STEPS, _MOST_EVENTS // len(pattern.events))
-    chosen = _chosen([max(one.elements for one in taken) for taken in batches], len(steps), most)
-    made, of_steps = _MadeTrace(), []
-    for place, number in enumerate(chosen):
-        if place < len(steps) and not is_alike[place]:
-            made.add(steps[place], steps[place].storage_bytes, steps[place].operators)
-            of_steps.append(ahead.followed[place])
-        else:
-            made.add(steps[place] if place < len(steps) else pattern, *sizes.of(batches[number]))
-            of_steps.append(batches[number])
-    return made.trace(expands=traced.trace.expands), tuple(of_steps)
+class Epoch:
+    """Makes the trace of an epoch's steps from that of some, ``trace``, and from the sizes of all batches, ``ahead``.
+
+    Raises:
+        FormatError: the steps do not tell.
+    """
+
+    def __init__(self, trace: AllocationTrace, ahead: LookAhead) -> None:
+        steps = _steps_of(trace)
+        self._steps = steps[: _last_alike(steps) + 1]
+        self._pattern, self._followed, self._expands = self._steps[-1], ahead.followed, trace.expands
+        self._is_alike = [step.form == self._pattern.form for step in self._steps]
+        self._per_step = len(ahead.followed[-1])
+
+    def at(self, ahead: LookAhead) -> tuple[AllocationTrace, tuple[tuple[SeenBatch, ...], ...]]:
+        """Return the trace with batches of these sizes, and the batches of its steps.
+
+        Raises:
+            FormatError: the steps do not tell.
+        """
+        steps, per_step = self._steps, self._per_step
+        sizes = _Sizes(ahead, self._known(ahead), self._pattern.parts(per_step))
+        begins = range(1, len(ahead.elements) - per_step + 2, per_step)
+        batches = [tuple(map(ahead.batch, range(begin, begin + per_step))) for begin in begins]
+        most = max(_LEAST_STEPS, _MOST_EVENTS // len(self._pattern.events))
+        chosen = _chosen([max(one.elements for one in taken) for taken in batches], len(steps), most)
+        made, of_steps = _MadeTrace(), []
+        for place, number in enumerate(chosen):
+            if place < len(steps) and not self._is_alike[place]:
+                made.add(steps[place], steps[place].storage_bytes, steps[place].operators)
+                of_steps.append(self._followed[place])
+            else:
+                made.add(steps[place] if place < len(steps) else self._pattern, *sizes.of(batches[number]))
+                of_steps.append(batches[number])
+        return made.trace(expands=self._expands), tuple(of_steps)
+
+    def _known(self, ahead: LookAhead) -> dict[int, _Step]:
+        """Return some steps of the pattern by the number of the batch that each has taken, with the sizes as ahead."""
+        found = [
+            (taken[0], step)
+            for step, taken, alike in zip(self._steps, self._followed, self._is_alike, strict=False)
+            if alike and len(taken) == self._per_step and len({one.number for one in taken}) == 1
+        ]
+        found = sorted((one for one in found if _is_ahead(one[0], ahead)), key=lambda one: one[0].size)
+        if len({batch.size for batch, _ in found}) < 2:
+            raise FormatError("too few steps with batches of different sizes are alike")
+        places = np.unique(np.linspace(0, len(found) - 1, min(len(found), _MOST_KNOWN)).astype(int))
+        return {found[place][0].number: found[place][1] for place in places}
 
 
-def _is_whole(batch: SeenBatch, ahead: LookAhead) -> bool:
-    """Return whether a batch lacks no samples: it differs from others in nothing but the sizes that are known to."""
+def _is_ahead(batch: SeenBatch, ahead: LookAhead) -> bool:
+    """Return whether a batch has the sizes that it has ahead: the last one of an epoch may lack samples."""
     return not ahead.varying or batch == ahead.batch(batch.number)
 
 
@@ -146,7 +169,7 @@ def _last_alike(steps: Sequence[_Step]) -> int:
     forms = [step.form for step in steps]
     form, _ = Counter(forms[1:]).most_common(1)[0] if len(steps) > 1 else ((), 0)
     for place in range(len(steps) - 1, 0, -1):
-        oldest = max(1, *(event.age for event in steps[place].events))
+        oldest = max((event.age for event in steps[place].events), default=0) or 1
         if oldest <= place and all(one == form for one in forms[place - oldest : place + 1]):
             return place
     raise FormatError("no two of its steps are alike")

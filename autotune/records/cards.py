@@ -155,7 +155,8 @@ class CardFit:
     ``error`` is how far a peak may be off, as a share of it: a script fits if it does in so much less memory.
     ``batches`` are those with which the peak rises, where an epoch was read ahead; ``batches_over`` is of how many of
     them all the tensors alone need more than the card has. ``runs_out_at`` is the batch at which memory runs out, None
-    where it does not.
+    where it does not. ``cut_to`` is the largest batch if all are cut so that the card should hold them; None where that
+    was not looked for, or is not known.
     """
 
     card: Card
@@ -168,6 +169,7 @@ class CardFit:
     batches: tuple[BatchPeak, ...] = ()
     batches_over: int = 0
     runs_out_at: SeenBatch | None = None
+    cut_to: SeenBatch | None = None
 
     def interval(self, peak: CardPeak) -> tuple[int, int]:
         """Return the least and the most that a peak may be in bytes; one that fits is at most the card's memory."""

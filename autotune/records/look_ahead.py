@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Shape = tuple[int, ...]
 READING_S = 60.0
@@ -98,6 +98,18 @@ class LookAhead:
     def largest_of_steps(self) -> tuple[SeenBatch | None, ...]:
         """Return the largest batch of each step of the trace, None where it took none."""
         return tuple(max(step, key=lambda one: one.size, default=None) for step in self.followed)
+
+    def cut_to(self, size: int) -> LookAhead:
+        """Return the batches with no size above this one in the dimension that varies, of which there is one."""
+        sizes = tuple((min(one, size),) for (one,) in self.sizes)
+        cut = replace(self, sizes=sizes)
+        return replace(
+            cut,
+            elements=tuple(
+                before if old == new else sum(map(math.prod, cut.batch(number).shapes.values()))
+                for number, (before, old, new) in enumerate(zip(self.elements, self.sizes, sizes, strict=True), 1)
+            ),
+        )
 
     def batch(self, number: int) -> SeenBatch:
         """Return a batch by its number in the epoch."""

@@ -35,6 +35,8 @@ def batch_sentences(
         if fit.runs_out_at is not None:
             why = "" if fit.batches_over else f": {_GAPS}"
             yield f"On {fit.card.name} memory runs out at batch {fit.runs_out_at.number}{why}."
+        if fit.cut_to is not None:
+            yield f"With all batches cut to {fit.cut_to.sizes} at most, {fit.card.name} should hold them."
     yield from _unread(ahead)
 
 

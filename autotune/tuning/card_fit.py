@@ -15,11 +15,11 @@ from ..errors import DiscoveryError, FormatError
 from ..launch.port import RunResult
 from ..launch.requests import trace_request
 from ..predict.device_peak import outside_bytes, process_bytes, step_peaks
-from ..predict.epoch import with_epoch
+from ..predict.epoch import Epoch, with_epoch
 from ..records.allocations import AllocationTrace, Traced, between
 from ..records.cards import CARD_ERROR, Card, CardFit, CardPeak, Way
 from ..records.facts import BatchControl
-from ..records.look_ahead import BatchPeak, LookAhead
+from ..records.look_ahead import BatchPeak, LookAhead, SeenBatch
 from ..records.outcome import Measured, NoEffect
 from ..records.run import ALL_BLOCKS, Request
 from ..records.study import StudySpec
@@ -35,6 +35,8 @@ _MOST_GUESSES = 8
 _TOLERANCE = 0.001
 # A batch needs more than those before it from so many times their peak on: parts of a step before may be left.
 _RISES = 1.001
+# How close to the largest size that fits a size is that is named.
+_CLOSE = 0.03
 # Runs to find how few blocks must be checkpointed for a card.
 _MOST_RUNS = 6
 
@@ -72,7 +74,8 @@ def trace_cards(
             own = replace(_on_gpu(follow().result()), ahead=own.ahead, notes=own.notes)
         traced = _trace(own, follow, why_alone="its batches differ in size" if differ else "")
         follow_once = functools.cache(follow)
-        return traced.plain.own, {card: _fit(traced, card, follow_once) for card in alike}
+        fits = {card: _fit(traced, card, follow_once) for card in alike}
+        return traced.plain.own, _with_cut(traced.plain.own, fits)
 
     return _by_generation(cards, fit, at_once, progress)
 
@@ -94,7 +97,7 @@ def trace_setting(
         traced = _on_gpu(
             runs.submit(lambda: with_epoch(_traced(run(request, f"trace-{alike[0].name}"), None))).result()
         )
-        return traced, {card: _fit_own(traced, card) for card in alike}
+        return traced, _with_cut(traced, {card: _fit_own(traced, card) for card in alike})
 
     return _by_generation(cards, fit, at_once, say_nothing)
 
@@ -306,6 +309,35 @@ def _with_batches(fit: CardFit, traced: Traced, ahead: LookAhead) -> CardFit:
     last = len(step_peaks(trace, card, card.memory_bytes)) - 1
     over = _over(ahead.elements, all_peaks, card.memory_bytes - outside)
     return replace(fit, batches_over=over, runs_out_at=ahead.largest_of_steps[last])
+
+
+def _with_cut(traced: Traced, fits: dict[Card, CardFit]) -> dict[Card, CardFit]:
+    """Tell for the largest card that does not hold the script how much batches would have to be cut."""
+    ahead = traced.ahead
+    short = [one for one in fits.values() if one.plain is not None and not one.plain.own.fits]
+    if ahead is None or not ahead.has_larger or len(ahead.varying) != 1 or not short:
+        return fits
+    largest = max(short, key=lambda one: one.card.memory_bytes)
+    return fits | {largest.card: replace(largest, cut_to=_cut_to(traced.trace, ahead, largest.card))}
+
+
+def _cut_to(trace: AllocationTrace, ahead: LookAhead, card: Card) -> SeenBatch | None:
+    """Return the largest batch of an epoch that a card should hold if longer ones are cut to its size; None without."""
+    sizes = [one for (one,) in ahead.sizes]
+    low, high = min(sizes), max(sizes)
+    fitting = None
+    try:
+        epoch = Epoch(trace, ahead)
+        while high - low > _CLOSE * high:
+            size = (low + high) // 2
+            cut = ahead.cut_to(size)
+            if process_bytes(epoch.at(cut)[0], card, card.holds_up_to(CARD_ERROR)) is None:
+                high = size
+            else:
+                low, fitting = size, cut.batch(ahead.largest.number)
+    except FormatError:
+        return None
+    return fitting
 
 
 def _over(elements: Sequence[int], peaks: Sequence[BatchPeak], limit_bytes: int) -> int:

@@ -373,6 +373,42 @@ class TestBatches:
         )
         assert "expandable" not in " ".join(told)
 
+    def test_the_size_is_told_to_which_batches_may_be_cut(self) -> None:
+        elements = (100, 400, 200, 900, 640, 10)
+        traced = self.read(*elements, followed=(1, 2, 4, 6))
+        small, large = cards(0.5, 3)
+        found, fits = trace_cards(StudySpec("/train.py"), (small, large), run_with(lambda _: traced)[0], look_ahead=50)
+        by_name = {one.card.name: one for one in fits}
+        assert by_name[small.name].cut_to is None, "it is told for the largest card alone"
+        cut = by_name[large.name].cut_to
+        assert cut is not None
+        assert traced.ahead is not None
+        assert cut.number == 4
+        room = large.holds_up_to(fits[0].error) - outside_bytes(traced.trace) - GIB
+        assert 0.9 * room <= cut.elements * MIB <= room
+        told = f"With all batches cut to ids 2x{cut.elements // 2} at most, {large.name} should hold them."
+        assert told in cards_sentences(found, fits)
+        as_cut = self.read(*(min(one, cut.elements) for one in elements), followed=(1, 2, 4, 6))
+        _, (fit,) = trace_cards(StudySpec("/train.py"), (large,), run_with(lambda _: as_cut)[0], look_ahead=50)
+        assert fit.plain is not None
+        assert fit.plain.own.fits
+        assert fit.cut_to is None
+
+    def test_where_two_sizes_vary_no_cut_is_told(self) -> None:
+        traced = self.read(100, 400, 200, 900, followed=(1, 2, 4))
+        assert traced.ahead is not None
+        sizes = tuple((one // 2, 3 * one % 7) for one in traced.ahead.elements)
+        varying = (*traced.ahead.varying, (Dimension("other", 0),))
+        shapes = {"ids": (2, 450), "other": (5,)}
+        ahead = replace(
+            traced.ahead, varying=varying, sizes=sizes, largest=replace(traced.ahead.largest, shapes=shapes)
+        )
+        run, _ = run_with(lambda _: replace(traced, ahead=ahead))
+        _, (fit,) = trace_cards(StudySpec("/train.py"), cards(2), run, look_ahead=50)
+        assert fit.plain is not None
+        assert not fit.plain.own.fits
+        assert fit.cut_to is None
+
     def test_gaps_that_expandable_segments_spare_are_told(self) -> None:
         traced = self.read(100, 400, 200, 900, followed=(1, 2, 4))
         found, (fit,) = trace_cards(StudySpec("/train.py"), cards(12), run_with(lambda _: traced)[0], look_ahead=50)
