@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations_with_replacement
+from itertools import accumulate, combinations_with_replacement
+from statistics import fmean
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +24,7 @@ _NOT_SIMULATED = "the peak is that of a few batches of the epoch; those between 
 _MOST_EVENTS, _LEAST_STEPS = 400_000, 16
 # Steps that formulas are made from.
 _MOST_KNOWN = 16
+_TWO = 2
 # Bytes of a step that its formulas may miss, as a share of all.
 _TOLERANCE = 0.02
 # Singular values below this share of the largest are none: some sizes were not seen to differ.
@@ -33,9 +36,9 @@ def with_epoch(traced: Traced) -> Traced:
     """Return a trace of an epoch's steps in their order, from a run that has read it ahead and followed some of it.
 
     The bytes of each storage are a polynomial in the sizes of a batch, by least squares. A step with a batch that was
-    followed has the bytes that were seen. Steps of another form, as the first one, stay as they are. Of a long epoch,
-    steps with more elements than all before them are there, and others between these. Where the steps that were
-    followed do not tell, their trace stays, with a note.
+    followed has the bytes that were seen. First steps of another form stay as they are. Of a long epoch, those steps
+    are there with more bytes than all before them, and others between these. Where the steps that were followed do not
+    tell, their trace stays, with a note.
     """
     ahead = traced.ahead
     if ahead is None or not ahead.has_larger:
@@ -43,8 +46,10 @@ def with_epoch(traced: Traced) -> Traced:
     try:
         trace, batches = Epoch(traced.trace, ahead).at(ahead)
     except FormatError as error:
-        return replace(traced, notes=(*traced.notes, f"{_NOT_SIMULATED}: {error}"))
-    return replace(traced, trace=trace, ahead=replace(ahead, followed=batches))
+        followed = {batch.number for step in ahead.followed for batch in step}
+        is_all = len(followed) == len(ahead.elements)
+        return traced if is_all else replace(traced, notes=(*traced.notes, f"{_NOT_SIMULATED}: {error}"))
+    return replace(traced, trace=trace, ahead=replace(ahead, followed=batches, is_simulated=True))
 
 
 class Epoch:
@@ -55,11 +60,25 @@ class Epoch:
     """
 
     def __init__(self, trace: AllocationTrace, ahead: LookAhead) -> None:
-        steps = _steps_of(trace)
-        self._steps = steps[: _last_alike(steps) + 1]
-        self._pattern, self._followed, self._expands = self._steps[-1], ahead.followed, trace.expands
+        self._steps, self._followed, self._expands = _steps_of(trace), ahead.followed, trace.expands
+        self._last = _last_alike(self._steps)
+        self._pattern = self._steps[self._last]
         self._is_alike = [step.form == self._pattern.form for step in self._steps]
-        self._per_step = len(ahead.followed[-1])
+        self._per_step, _ = Counter(map(len, ahead.followed)).most_common(1)[0]
+        self._lacking = self._lacking_step(len(ahead.sizes))
+        self._first = next(place for place in range(1, self._last + 1) if self._follows_alike(place))
+
+    def _lacking_step(self, full: int) -> int | None:
+        """Return the place of the step with a batch that lacks samples, the only one after the ``full`` ones."""
+        for place, taken in enumerate(self._followed):
+            if taken and all(batch.number > full for batch in taken) and self._follows_alike(place):
+                return place
+        return None
+
+    def _follows_alike(self, place: int) -> bool:
+        """Return whether all steps of which a step frees parts are of the pattern."""
+        oldest = self._steps[place].oldest
+        return oldest <= place and all(self._is_alike[place - oldest : place])
 
     def at(self, ahead: LookAhead) -> tuple[AllocationTrace, tuple[tuple[SeenBatch, ...], ...]]:
         """Return the trace with batches of these sizes, and the batches of its steps.
@@ -67,27 +86,51 @@ class Epoch:
         Raises:
             FormatError: the steps do not tell.
         """
-        steps, per_step = self._steps, self._per_step
-        sizes = _Sizes(ahead, self._known(ahead), self._pattern.parts(per_step))
-        begins = range(1, len(ahead.elements) - per_step + 2, per_step)
-        batches = [tuple(map(ahead.batch, range(begin, begin + per_step))) for begin in begins]
+        per_step, known = self._per_step, self._known(ahead)
+        sizes = _Sizes(ahead, known, self._pattern.parts(per_step))
+        self._check(sizes, len(ahead.sizes))
+        begins = range(1, len(ahead.sizes) - per_step + 2, per_step)
+        numbers = [range(begin, begin + per_step) for begin in begins]
         most = max(_LEAST_STEPS, _MOST_EVENTS // len(self._pattern.events))
-        chosen = _chosen([max(one.elements for one in taken) for taken in batches], len(steps), most)
+        always = {*range(self._first), *((number - 1) // per_step for number in known)}
         made, of_steps = _MadeTrace(), []
-        for place, number in enumerate(chosen):
-            if place < len(steps) and not self._is_alike[place]:
-                made.add(steps[place], steps[place].storage_bytes, steps[place].operators)
-                of_steps.append(self._followed[place])
+        for place, chosen in enumerate(_chosen([max(map(sizes.bytes_of, step)) for step in numbers], always, most)):
+            step = self._steps[place] if place < self._first else self._pattern
+            if step.form == self._pattern.form:
+                made.add(step, *sizes.of(numbers[chosen]))
+                of_steps.append(tuple(map(ahead.batch, numbers[chosen])))
             else:
-                made.add(steps[place] if place < len(steps) else self._pattern, *sizes.of(batches[number]))
-                of_steps.append(batches[number])
+                made.add(step, step.storage_bytes, step.operators)
+                of_steps.append(self._followed[place])
+        if self._lacking is not None:
+            step = self._steps[self._lacking]
+            made.add(step, step.storage_bytes, step.operators)
+            of_steps.append(self._followed[self._lacking])
         return made.trace(expands=self._expands), tuple(of_steps)
+
+    def _check(self, sizes: _Sizes, full: int) -> None:
+        """Raise FormatError if what a step does may depend on its batch: only the first step may be unlike others.
+
+        A step may have another form if it allocates as much, or if another with its batch has that of the pattern.
+        """
+        alike = [
+            batch.shapes for taken, one in zip(self._followed, self._is_alike, strict=True) if one for batch in taken
+        ]
+        for place in range(1, len(self._followed)):
+            taken, seen = self._followed[place], sum(self._steps[place].storage_bytes)
+            if self._is_alike[place] or place == self._lacking or all(batch.shapes in alike for batch in taken):
+                continue
+            numbers = [batch.number for batch in taken if batch.number <= full]
+            expected = fmean(map(sizes.bytes_of, numbers)) if len(numbers) == self._per_step else math.inf
+            is_cut_off = place == len(self._followed) - 1 and len(taken) < self._per_step
+            if abs(seen - expected) > _TOLERANCE * seen and not is_cut_off:
+                raise FormatError(f"step {place + 1} of those that were followed does something else")
 
     def _known(self, ahead: LookAhead) -> dict[int, _Step]:
         """Return some steps of the pattern by the number of the batch that each has taken, with the sizes as ahead."""
         found = [
             (taken[0], step)
-            for step, taken, alike in zip(self._steps, self._followed, self._is_alike, strict=False)
+            for step, taken, alike in zip(self._steps, self._followed, self._is_alike, strict=True)
             if alike and len(taken) == self._per_step and len({one.number for one in taken}) == 1
         ]
         found = sorted((one for one in found if _is_ahead(one[0], ahead)), key=lambda one: one[0].size)
@@ -98,8 +141,9 @@ class Epoch:
 
 
 def _is_ahead(batch: SeenBatch, ahead: LookAhead) -> bool:
-    """Return whether a batch has the sizes that it has ahead: the last one of an epoch may lack samples."""
-    return not ahead.varying or batch == ahead.batch(batch.number)
+    """Return whether a batch has the sizes that it has ahead: it may lack samples, or not be cut as others are."""
+    is_full = batch.number <= len(ahead.sizes)
+    return is_full and (not ahead.varying or batch == ahead.batch(batch.number))
 
 
 @dataclass(frozen=True)
@@ -125,6 +169,11 @@ class _Step:
         """Return what steps have in common that differ in sizes only, but for what is left of steps before."""
         events = tuple((one.kind, -1 if one.age else one.number) for one in self.events)
         return events, tuple((call.name, call.num_results) for call in self.operators)
+
+    @property
+    def oldest(self) -> int:
+        """Return how many steps ago the oldest storage was allocated that it frees; 1 at least."""
+        return max((event.age for event in self.events), default=0) or 1
 
     def parts(self, number: int) -> tuple[list[int], list[int]]:
         """Return to which of a step's ``number`` batches each storage belongs, and each operator."""
@@ -169,7 +218,7 @@ def _last_alike(steps: Sequence[_Step]) -> int:
     forms = [step.form for step in steps]
     form, _ = Counter(forms[1:]).most_common(1)[0] if len(steps) > 1 else ((), 0)
     for place in range(len(steps) - 1, 0, -1):
-        oldest = max((event.age for event in steps[place].events), default=0) or 1
+        oldest = steps[place].oldest
         if oldest <= place and all(one == form for one in forms[place - oldest : place + 1]):
             return place
     raise FormatError("no two of its steps are alike")
@@ -180,16 +229,26 @@ class _Sizes:
 
     def __init__(self, ahead: LookAhead, known: dict[int, _Step], parts: tuple[list[int], list[int]]) -> None:
         self._known, self._parts = known, parts
-        self._weights = _weights(ahead, list(known))
         self._seen = np.array([step.storage_bytes for step in known.values()], dtype=np.float64)
-        places = [number - 1 for number in known]
-        missed = np.abs(self._weights[places] @ self._seen - self._seen).sum(axis=1) / self._seen.sum(axis=1)
-        if missed.max() > _TOLERANCE:
+        places, totals = [number - 1 for number in known], self._seen.sum(axis=1)
+        missed = []
+        for features in _formulas(ahead, places):
+            # Weights with which values of the known batches sum up to that of a polynomial through them.
+            self._weights = features @ np.linalg.pinv(features[places], rcond=_LEAST_SINGULAR)
+            missed.append((np.abs(self._weights[places] @ self._seen - self._seen).sum(axis=1) / totals).max())
+            if missed[-1] <= _TOLERANCE:
+                break
+        else:
             raise FormatError("what a step allocates follows no formula in the sizes of its batch")
+        self._totals = self._weights @ totals
 
-    def of(self, batches: Sequence[SeenBatch]) -> tuple[list[int], list[OperatorCall]]:
-        """Return the bytes of a step's storages, and its operators, by the step's batches."""
-        by_batch = [self._of_one(one.number) for one in batches]
+    def bytes_of(self, number: int) -> float:
+        """Return the bytes of all storages of a batch's step."""
+        return float(self._totals[number - 1])
+
+    def of(self, batches: Sequence[int]) -> tuple[list[int], list[OperatorCall]]:
+        """Return the bytes of a step's storages, and its operators, by the numbers of its batches."""
+        by_batch = [self._of_one(number) for number in batches]
         return (
             [by_batch[part][0][place] for place, part in enumerate(self._parts[0])],
             [by_batch[part][1][place] for place, part in enumerate(self._parts[1])],
@@ -212,34 +271,38 @@ def _reads_sizes(call: OperatorCall) -> bool:
     return call.name in KERNELS and KERNELS[call.name].reads_sizes
 
 
-def _weights(ahead: LookAhead, known: Sequence[int]) -> Floats:
-    """Return for each batch of an epoch the weights of the batches that are ``known``, as (batches, known).
+def _formulas(ahead: LookAhead, known: Sequence[int]) -> Iterator[Floats]:
+    """Give the terms of polynomials, as (batches, terms), that batches at ``known`` places tell; the likeliest first.
 
-    With these weights, values of the known batches sum up to that of a polynomial through them.
+    So many batches and one more must agree, unless the epoch has no other sizes.
     """
-    elements = np.array(ahead.elements, dtype=np.float64)[:, None]
+    elements = np.array(ahead.elements[: len(ahead.sizes)], dtype=np.float64)[:, None]
     sizes = np.array(ahead.sizes, dtype=np.float64) if ahead.varying else elements
-    for tried, degree in ((sizes, 2), (sizes, 1), (elements, 2), (elements, 1)):
-        features = _features(tried / tried.max(axis=0), degree)
-        if features.shape[1] <= len(known):
-            break
-    return features @ np.linalg.pinv(features[[number - 1 for number in known]], rcond=_LEAST_SINGULAR)
+    sizes, elements = sizes / sizes.max(axis=0), elements / elements.max()
+    formulas = [_products(sizes, 2)]
+    if sizes.shape[1] == _TWO:  # attention takes the square of a length for each of a number of samples
+        squares = (sizes[:, [0]] ** 2 * sizes[:, [1]], sizes[:, [1]] ** 2 * sizes[:, [0]])
+        formulas += [np.hstack([formulas[0], one]) for one in squares]
+    formulas += [_products(sizes, 1), _products(elements, 2), _products(elements, 1)]
+    are_all = len(np.unique(sizes, axis=0)) == len(np.unique(sizes[list(known)], axis=0))
+    yield from (one for one in formulas if one.shape[1] < len(known) or are_all)
 
 
-def _features(sizes: Floats, degree: int) -> Floats:
+def _products(sizes: Floats, degree: int) -> Floats:
     """Return the products of up to ``degree`` sizes, as (batches, products)."""
     with_one = np.hstack([np.ones((len(sizes), 1)), sizes])
     products = combinations_with_replacement(range(with_one.shape[1]), degree)
     return np.stack([with_one[:, list(each)].prod(axis=1) for each in products], axis=1)
 
 
-def _chosen(elements: Sequence[int], first: int, most: int) -> list[int]:
-    """Choose about ``most`` steps, in their order, by the elements of each; the ``first`` are among them."""
-    if len(elements) <= most:
-        return [*range(len(elements))]
-    rising = [place for place, one in enumerate(elements) if one > max(elements[:place], default=0)][-most // 2 :]
-    between = np.linspace(0, len(elements) - 1, max(0, most - first - len(rising))).astype(int).tolist()
-    return sorted({*range(first), *rising, *between})
+def _chosen(sizes: Sequence[float], always: Collection[int], most: int) -> list[int]:
+    """Choose about ``most`` steps, in their order, by the bytes of each; ``always`` are among them."""
+    if len(sizes) <= most:
+        return [*range(len(sizes))]
+    highest = [-math.inf, *accumulate(sizes, max)]
+    rising = [place for place, one in enumerate(sizes) if one > highest[place]][-(most // 2) :]
+    between = np.linspace(0, len(sizes) - 1, max(0, most - len(always) - len(rising))).astype(int).tolist()
+    return sorted({*always, *rising, *between} & {*range(len(sizes))})
 
 
 class _MadeTrace:

@@ -71,7 +71,8 @@ class LookAhead:
     to its end; else ``ended_by`` is the reason, empty if none was to be read ahead.
 
     ``varying`` are the dimensions in which batches differ; those that are equal in all batches are together. ``sizes``
-    has for each batch its sizes in ``varying``, which is empty where batches have no tensors in common.
+    has for each batch its sizes in ``varying``, which is empty where batches have no tensors in common. A last batch
+    that lacks samples has none. ``is_simulated``: the trace is that of an epoch's steps, made from the followed ones.
     """
 
     elements: tuple[int, ...]
@@ -83,6 +84,7 @@ class LookAhead:
     ended_by: str
     varying: tuple[tuple[Dimension, ...], ...] = ()
     sizes: tuple[tuple[int, ...], ...] = ()
+    is_simulated: bool = False
 
     @property
     def was_read(self) -> bool:
@@ -103,16 +105,14 @@ class LookAhead:
         """Return the batches with no size above this one in the dimension that varies, of which there is one."""
         sizes = tuple((min(one, size),) for (one,) in self.sizes)
         cut = replace(self, sizes=sizes)
-        return replace(
-            cut,
-            elements=tuple(
-                before if old == new else sum(map(math.prod, cut.batch(number).shapes.values()))
-                for number, (before, old, new) in enumerate(zip(self.elements, self.sizes, sizes, strict=True), 1)
-            ),
-        )
+        elements = list(self.elements)
+        for place, (old, new) in enumerate(zip(self.sizes, sizes, strict=True)):
+            if old != new:
+                elements[place] = sum(map(math.prod, cut.batch(place + 1).shapes.values()))
+        return replace(cut, elements=tuple(elements))
 
     def batch(self, number: int) -> SeenBatch:
-        """Return a batch by its number in the epoch."""
+        """Return a batch by its number in the epoch; it lacks no samples."""
         shapes = {name: list(shape) for name, shape in self.largest.shapes.items()} if self.varying else {}
         for dimensions, size in zip(self.varying, self.sizes[number - 1], strict=True):
             for one in dimensions:

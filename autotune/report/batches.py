@@ -10,6 +10,7 @@ from ..records.units import format_bytes
 from .record import Report
 from .tables import Table
 
+_MOST_ROWS = 8
 _GAPS = "its tensors would fit, but batches before it leave gaps in torch's cache"
 
 
@@ -20,15 +21,16 @@ def batch_sentences(
     if ahead is None or not (ahead.was_read or ahead.differ):
         return
     if not ahead.was_read:
-        yield "Its batches differ in size: with --look-ahead 1000, the answer is for the largest."
+        yield "Its batches differ in size: with --look-ahead 1000, the answer is for all of an epoch."
         return
     of = _read(ahead)
     if not ahead.differ:
-        yield f"All of {of} are of one size."
+        yield f"All of {of} are of one size." if len(ahead.elements) > 1 else "An epoch has one batch."
     elif most is not None:
         least = ahead.smallest
         told = f"Of {of}, batch {most.number} needs the most: {most.sizes_unlike(least)}."
         yield told if most.elements <= least.elements else f"{told} The smallest has {least.sizes_unlike(most)}."
+        yield from _simulated(ahead)
     for fit in fits:
         if fit.batches_over:
             yield f"On {fit.card.name} there is no room for the tensors of about {fit.batches_over} of {of}."
@@ -38,6 +40,15 @@ def batch_sentences(
         if fit.cut_to is not None:
             yield f"With all batches cut to {fit.cut_to.sizes} at most, {fit.card.name} should hold them."
     yield from _unread(ahead)
+
+
+def _simulated(ahead: LookAhead) -> Iterator[str]:
+    """Say how many steps of an epoch were simulated; nothing where only those count that were followed."""
+    steps, per_step = len(ahead.followed), max(map(len, ahead.followed), default=0)
+    whole = -(-len(ahead.elements) // max(1, per_step))
+    if ahead.is_simulated:
+        which = f"{steps} of the {whole:,} steps" if steps < whole - 1 else "All steps"
+        yield f"{which} of an epoch were simulated, from those that were followed."
 
 
 def epoch_sentences(ahead: LookAhead | None, sized: str = "") -> tuple[str, ...]:
@@ -81,7 +92,7 @@ def neediest(fits: Sequence[CardFit]) -> SeenBatch | None:
 def batch_table(fit: CardFit) -> Table:
     """Tabulate the batches with which the peak rises, and what the script needs until then."""
     rows = []
-    for one in fit.batches:
+    for one in (*fit.batches[:1], *fit.batches[1:][-_MOST_ROWS:]):
         peaks = (format_bytes(one.tensor_bytes), format_bytes(one.process_bytes))
         rows.append((str(one.batch.number), one.batch.sizes, *peaks))
     columns = ("Batch", "Sizes", "Tensors at the peak", f"Process needs on {fit.card.name}")

@@ -27,8 +27,8 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
         *batch_sentences(traced.ahead, neediest(fits), fits),
         *cautions(traced, fits),
         (
-            f"None of it ran on a GPU: {traced.steps} optimizer steps were followed by the sizes of their tensors"
-            f"{_simulated(traced)}. A size fits if the card has room for {error:.0%} more."
+            f"None of it ran on a GPU: {traced.steps} optimizer steps were followed by the sizes of their tensors. "
+            f"A size fits if the card has room for {error:.0%} more."
         ),
         *(f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)),
         *(f"On {one.card.name}, {one.problem}." for one in fits if one.problem),
@@ -109,11 +109,6 @@ def _answer(traced: Traced, fits: Sequence[CardFit]) -> str:
     smaller = f" Batch {best.largest.batch_size} should fit {most.card.name}." if best.largest else ""
     which = f"does not fit {most.card.name}" if len(fits) == 1 else "fits none of these cards"
     return f"The script {which} {where}: it needs {_span(most, best.own)}.{smaller}"
-
-
-def _simulated(traced: Traced) -> str:
-    steps = 0 if traced.ahead is None else len(traced.ahead.followed)
-    return f", and the {steps} of an epoch simulated from them" if steps > traced.steps else ""
 
 
 def _smaller(traced: Traced, fits: Sequence[CardFit]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 from collections import defaultdict
@@ -33,7 +34,7 @@ _LARGEST_SIZE = 1 << 20
 _MOST_GUESSES = 8
 # Bytes that a third batch size may lie beside the line through two, as a share of all.
 _TOLERANCE = 0.001
-# A batch needs more than those before it from so many times their peak on: parts of a step before may be left.
+# A batch needs more than one of the same sizes from so many times its peak on: parts of a step before may be left.
 _RISES = 1.001
 # How close to the largest size that fits a size is that is named.
 _CLOSE = 0.03
@@ -298,17 +299,23 @@ def _with_batches(fit: CardFit, traced: Traced, ahead: LookAhead) -> CardFit:
         for batch, peak in zip(ahead.largest_of_steps, step_peaks(trace, card), strict=True)
         if batch is not None
     ]
-    most, rising = 0.0, dict[int, BatchPeak]()
+    rising = list[BatchPeak]()
     for one in all_peaks:
-        if one.tensor_bytes > most:
-            rising[one.batch.number] = one
-            most = _RISES * one.tensor_bytes
-    fit = replace(fit, batches=tuple(rising.values()))
+        last = rising[-1] if rising else None
+        if last is None or one.tensor_bytes > last.tensor_bytes * (_RISES if _are_alike(one, last) else 1.0):
+            if last is not None and one.batch.number == last.batch.number:
+                rising.pop()
+            rising.append(one)
+    fit = replace(fit, batches=tuple(rising))
     if fit.plain is None or fit.plain.own.peak_bytes <= card.memory_bytes:
         return fit
-    last = len(step_peaks(trace, card, card.memory_bytes)) - 1
+    died = len(step_peaks(trace, card, card.memory_bytes)) - 1
     over = _over(ahead.elements, all_peaks, card.memory_bytes - outside)
-    return replace(fit, batches_over=over, runs_out_at=ahead.largest_of_steps[last])
+    return replace(fit, batches_over=over, runs_out_at=ahead.largest_of_steps[died])
+
+
+def _are_alike(one: BatchPeak, other: BatchPeak) -> bool:
+    return (one.batch.elements, one.batch.shapes) == (other.batch.elements, other.batch.shapes)
 
 
 def _with_cut(traced: Traced, fits: dict[Card, CardFit]) -> dict[Card, CardFit]:
@@ -326,7 +333,7 @@ def _cut_to(trace: AllocationTrace, ahead: LookAhead, card: Card) -> SeenBatch |
     sizes = [one for (one,) in ahead.sizes]
     low, high = min(sizes), max(sizes)
     fitting = None
-    try:
+    with contextlib.suppress(FormatError):  # too few of the batches that were followed are as small
         epoch = Epoch(trace, ahead)
         while high - low > _CLOSE * high:
             size = (low + high) // 2
@@ -335,8 +342,6 @@ def _cut_to(trace: AllocationTrace, ahead: LookAhead, card: Card) -> SeenBatch |
                 high = size
             else:
                 low, fitting = size, cut.batch(ahead.largest.number)
-    except FormatError:
-        return None
     return fitting
 
 

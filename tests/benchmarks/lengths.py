@@ -2,7 +2,7 @@
 
 ``make bench-lengths`` runs it in the environment of that GPU, and NULL_GPU names the card. Two transformers train on
 batches of twelve lengths, and then on many of drawn lengths, as they are and with the blocks recomputed that engine
-``aot`` finds. A run follows eight of the batches; the others are simulated. Then the same under memory limits, each a
+``aot`` finds. A run follows nine of the batches; the others are simulated. Then the same under memory limits, each a
 share of the way from what tensors need to what is reserved without a limit: in which step memory runs out.
 """
 

@@ -86,7 +86,7 @@ def test_the_peak_is_that_of_a_script_that_comes_to_this_batch_at_once(tmp_path:
         (("--of-one-length",), 1000, "All of the 75 batches of an epoch are of one size."),
         (("--loader-per-step",), 1000, "Note: no batch was read ahead: no DataLoader feeds the model"),
         (("--without-loader",), 1000, "Note: no batch was read ahead: no DataLoader feeds the model"),
-        ((), 0, "Its batches differ in size: with --look-ahead 1000, the answer is for the largest."),
+        ((), 0, "Its batches differ in size: with --look-ahead 1000, the answer is for all of an epoch."),
     ],
     ids=["broken", "endless", "of one length", "loader per step", "without loader", "not asked"],
 )

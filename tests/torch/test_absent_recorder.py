@@ -357,6 +357,8 @@ _DRAWS = """
     torch.nn.init.orthogonal_(torch.empty(5, 5))
     torch.nn.init.normal_(torch.nn.Parameter(torch.empty(30, 40)).data.t())
     torch.nn.init.uniform_(torch.nn.Parameter(torch.empty(2, 3, dtype=torch.float64)))
+    torch.randn_like(weight) + torch.rand_like(weight) + torch.normal(weight, 1.0)
+    torch.bernoulli(torch.nn.Parameter(torch.full((7, 5), 0.5)))
     print(torch.rand(3).tolist(), torch.randperm(20).tolist())
     {after}
 """

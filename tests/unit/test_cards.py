@@ -340,7 +340,7 @@ class TestBatches:
         return replace(growing(2), trace=AllocationTrace(kinds, tuple(numbers), tuple(sizes)), ahead=ahead)
 
     def test_batches_that_a_card_has_no_room_for_are_counted_by_their_sizes(self) -> None:
-        traced = self.read(100, 400, 200, 900, 390, 650, followed=(1, 2, 4))
+        traced = self.read(100, 400, 200, 900, 390, 650, followed=(1, 2, 5, 4))
         room = outside_bytes(traced.trace) + GIB + 650 * MIB
         run, asked = run_with(lambda _: traced)
         found, (small, large) = trace_cards(StudySpec("/train.py"), cards(room / GIB, 12), run, look_ahead=50)
@@ -353,21 +353,21 @@ class TestBatches:
             "Of the 6 batches of an epoch, batch 4 needs the most: ids 2x450. The smallest has ids 2x50."
         )
         assert (
-            told[2] == f"On {small.card.name} there is no room for the tensors of about 1 of the 6 batches of an epoch."
+            told[3] == f"On {small.card.name} there is no room for the tensors of about 1 of the 6 batches of an epoch."
         )
-        assert told[3] == f"On {small.card.name} memory runs out at batch 4."
+        assert told[4] == f"On {small.card.name} memory runs out at batch 4."
         assert "Other batch sizes are not told: its batches differ in size." in told
-        assert "sizes of their tensors, and the 6 of an epoch simulated from them. A size fits" in told[-2]
+        assert "All steps of an epoch were simulated, from those that were followed." in told
         table = batch_table(small)
         assert table.rows[-1][:3] == ("4", "ids 2x450", "1.88 GiB")
 
     def test_memory_may_run_out_though_no_batch_alone_is_too_large(self) -> None:
         """Guards gaps in torch's cache: a block of 20 MiB is reserved for each tensor of 10 MiB that differs."""
-        traced = self.read(100, 400, 200, 900, followed=(1, 2, 4))
+        traced = self.read(100, 400, 200, 900, followed=(1, 2, 3, 4))
         found, (fit,) = trace_cards(StudySpec("/train.py"), cards(1), run_with(lambda _: traced)[0], look_ahead=50)
         last = fit.batches[-1].batch
         told = cards_sentences(found, (replace(fit, batches_over=0, runs_out_at=last),))
-        assert told[2] == (
+        assert told[3] == (
             f"On {fit.card.name} memory runs out at batch 4: its tensors would fit, but batches before it leave gaps "
             "in torch's cache."
         )
@@ -375,8 +375,8 @@ class TestBatches:
 
     def test_the_size_is_told_to_which_batches_may_be_cut(self) -> None:
         elements = (100, 400, 200, 900, 640, 10)
-        traced = self.read(*elements, followed=(1, 2, 4, 6))
-        small, large = cards(0.5, 3)
+        traced = self.read(*elements, followed=(1, 2, 3, 4, 6))
+        small, large = cards(0.5, 3.2)
         found, fits = trace_cards(StudySpec("/train.py"), (small, large), run_with(lambda _: traced)[0], look_ahead=50)
         by_name = {one.card.name: one for one in fits}
         assert by_name[small.name].cut_to is None, "it is told for the largest card alone"
@@ -388,14 +388,14 @@ class TestBatches:
         assert 0.9 * room <= cut.elements * MIB <= room
         told = f"With all batches cut to ids 2x{cut.elements // 2} at most, {large.name} should hold them."
         assert told in cards_sentences(found, fits)
-        as_cut = self.read(*(min(one, cut.elements) for one in elements), followed=(1, 2, 4, 6))
+        as_cut = self.read(*(min(one, cut.elements) for one in elements), followed=(1, 2, 3, 4, 6))
         _, (fit,) = trace_cards(StudySpec("/train.py"), (large,), run_with(lambda _: as_cut)[0], look_ahead=50)
         assert fit.plain is not None
         assert fit.plain.own.fits
         assert fit.cut_to is None
 
     def test_where_two_sizes_vary_no_cut_is_told(self) -> None:
-        traced = self.read(100, 400, 200, 900, followed=(1, 2, 4))
+        traced = self.read(100, 400, 200, 900, followed=(1, 2, 3, 4))
         assert traced.ahead is not None
         sizes = tuple((one // 2, 3 * one % 7) for one in traced.ahead.elements)
         varying = (*traced.ahead.varying, (Dimension("other", 0),))
@@ -409,13 +409,20 @@ class TestBatches:
         assert not fit.plain.own.fits
         assert fit.cut_to is None
 
+    def test_the_table_has_the_first_batch_and_the_last_few(self) -> None:
+        elements = tuple(range(100, 2100, 100))
+        traced = self.read(*elements, followed=(1, 2, 5, 11, 20))
+        _, (fit,) = trace_cards(StudySpec("/train.py"), cards(12), run_with(lambda _: traced)[0], look_ahead=50)
+        assert len(fit.batches) == 20
+        assert [row[0] for row in batch_table(fit).rows] == ["1", *map(str, range(13, 21))]
+
     def test_gaps_that_expandable_segments_spare_are_told(self) -> None:
-        traced = self.read(100, 400, 200, 900, followed=(1, 2, 4))
+        traced = self.read(100, 400, 200, 900, followed=(1, 2, 3, 4))
         found, (fit,) = trace_cards(StudySpec("/train.py"), cards(12), run_with(lambda _: traced)[0], look_ahead=50)
         assert fit.plain is not None
         assert fit.expandable is not None
         less = replace(fit.expandable, roomy_bytes=fit.plain.own.roomy_bytes * 9 // 10)
-        assert cards_sentences(found, (replace(fit, expandable=less),))[2] == (
+        assert cards_sentences(found, (replace(fit, expandable=less),))[3] == (
             "Batches of many sizes leave gaps in torch's cache: with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, "
             f"{fit.card.name} should need {format_bytes(less.roomy_bytes)} instead of "
             f"{format_bytes(fit.plain.own.roomy_bytes)}."

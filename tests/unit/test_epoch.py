@@ -140,51 +140,92 @@ def test_steps_that_were_not_followed_allocate_what_they_would(per_step: int, ke
 
 
 def test_what_stays_for_two_steps_is_freed_two_steps_later() -> None:
-    made = with_epoch(read((2, 4, 5, 6, 7, 8, 3), take=keeping(2)))
+    made = with_epoch(read((2, 4, 5, 6, 7, 8, 2, 3), take=keeping(2)))
     assert made.trace == whole(take=keeping(2))
 
 
-def test_of_one_size_three_batches_tell_all() -> None:
+def test_of_one_size_four_batches_tell_all() -> None:
     sizes = [(n, 50) for n in (30, 200, 64, 31, 500, 10)]
-    made = with_epoch(read((2, 5, 6), sizes))
-    assert made.trace.storage_bytes == whole(sizes).storage_bytes
+    made = with_epoch(read((2, 4, 5, 6), sizes))
+    assert made.trace == whole(sizes)
+    few = sizes[:4]
+    assert with_epoch(read((2, 3, 4), few)).trace == whole(few), "there are no other sizes"
 
 
-@pytest.mark.parametrize("place", [2, 4, 8])
-def test_a_step_of_another_form_comes_once_and_as_it_was(place: int) -> None:
-    """Guards compilers, which compile again at the second size, and scripts that log now and then."""
+def takes_otherwise(
+    when: Callable[[int, Sequence[tuple[int, int]]], bool], more: int = 600
+) -> Callable[[Script, Sequence[tuple[int, int]]], None]:
+    """A script that does more in some steps, by the number of the step and its batches."""
 
     def take(script: Script, batches: Sequence[tuple[int, int]]) -> None:
         script.step(batches)
-        if len(script.left) == place + 1:
-            script.make(99 * batches[0][0])
+        if when(len(script.left), batches):
+            script.make(more * batches[0][0] ** 2)
 
-    followed = (2, 4, 5, 6, 7, 8, 3, 9)
+    return take
+
+
+def test_first_steps_of_another_form_come_once_and_as_they_were() -> None:
+    """Guards compilers, which compile again at the second size."""
+    take = takes_otherwise(lambda step, _: step <= 3)
+    followed = (2, 4, 5, 6, 7, 8, 2, 4, 3)
     made = with_epoch(read(followed, take=take))
     sizes = list(SIZES)
-    if place == 8:  # no other step comes after it
-        assert made.trace == whole()
-    else:
-        sizes[place] = SIZES[followed[place - 1] - 1]
-        assert made.trace == whole(sizes, take=take)
-        assert made.ahead is not None
-        assert made.ahead.followed[place][0].number == followed[place - 1]
+    sizes[1:3] = [SIZES[number - 1] for number in followed[:2]]
+    assert made.trace == whole(sizes, take=take)
+    assert made.ahead is not None
+    assert [step[0].number for step in made.ahead.followed] == [1, 2, 4, *range(4, 11)]
 
 
-def test_a_last_batch_that_lacks_samples_tells_nothing_of_others() -> None:
+def test_steps_that_allocate_hardly_more_are_as_others() -> None:
+    """Guards scripts that log now and then."""
+    sizes = [(source, 50) for source, _ in SIZES]
+    take = takes_otherwise(lambda step, _: step % 5 == 0, more=1)
+    made = with_epoch(read((2, 4, 5, 6, 7, 8, 9, 2, 4, 3), sizes, take=take))
+    assert made.trace == whole(sizes)
+
+
+@pytest.mark.parametrize(
+    "when",
+    [lambda step, _: step % 5 == 0, lambda _, batches: batches[0][0] > 250, lambda _, batches: batches[0][0] < 50],
+    ids=["now and then", "with long batches", "with short batches"],
+)
+def test_steps_that_may_differ_by_their_batch_are_told(
+    when: Callable[[int, Sequence[tuple[int, int]]], bool],
+) -> None:
+    """Guards scripts that do more with long batches, and those that do more now and then."""
+    sizes = [(source, 50) for source, _ in SIZES]
+    traced = read((2, 4, 5, 6, 7, 8, 9, 2, 4, 3), sizes, take=takes_otherwise(when))
+    made = with_epoch(traced)
+    assert made.trace is traced.trace
+    assert " of those that were followed does something else" in made.notes[-1]
+
+
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_a_last_batch_that_lacks_samples_comes_last_if_it_was_followed(is_followed: bool) -> None:
+    """Guards formulas, which do not know of its size, and long texts in it."""
+
     def take(script: Script, batches: Sequence[tuple[int, int]]) -> None:
         made = len(script.sizes)
         script.step(batches)
         if batches[0] == SIZES[9]:
-            script.sizes[made:] = [size // 4 for size in script.sizes[made:]]
+            script.sizes[made:] = [size * 3 for size in script.sizes[made:]]
 
-    traced = read((2, 4, 10, 5, 6, 7, 8, 3), take=take)
+    traced = read((2, 4, *([10] if is_followed else []), 5, 6, 7, 8, 2, 3), take=take)
     assert traced.ahead is not None
-    followed = list(traced.ahead.followed)
-    few = {name: (2, *shape[1:]) for name, shape in followed[3][0].shapes.items()}
-    followed[3] = (replace(followed[3][0], shapes=few),)
-    made = with_epoch(replace(traced, ahead=replace(traced.ahead, followed=tuple(followed))))
-    assert made.trace == whole()
+    lacking = replace(seen(10, *SIZES[9]), shapes={"source": (2, 300), "mask": (2, 300), "target": (2, 10)})
+    followed = tuple(tuple(lacking if one.number == 10 else one for one in step) for step in traced.ahead.followed)
+    made = with_epoch(replace(traced, ahead=replace(traced.ahead, followed=followed, sizes=traced.ahead.sizes[:-1])))
+    true = whole(SIZES if is_followed else SIZES[:9], take=take)
+    assert made.trace.storage_bytes == true.storage_bytes
+    assert (made.trace.kinds, made.trace.numbers) == (true.kinds, true.numbers)
+    assert made.ahead is not None
+    assert (made.ahead.followed[-1] == (lacking,)) == is_followed
+
+
+def test_where_all_batches_were_followed_nothing_is_to_be_told() -> None:
+    traced = read((2, 3, 1), SIZES[:3], take=takes_otherwise(lambda step, _: step % 2 == 0))
+    assert with_epoch(traced) is traced
 
 
 def test_steps_of_unlike_forms_are_told() -> None:
@@ -225,6 +266,19 @@ def test_of_a_long_epoch_the_steps_with_which_sizes_rise_are_kept(monkeypatch: p
     rising = [number for number, size in enumerate(sizes, 1) if size == max(sizes[:number])]
     assert {*rising} <= {*numbers}
     assert made.trace.storage_bytes == whole([sizes[number - 1] for number in numbers]).storage_bytes
+
+
+def test_the_batch_that_needs_most_is_kept_though_another_has_more_elements(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards lengths that differ in price."""
+    monkeypatch.setattr(epoch, "_MOST_EVENTS", 0)
+    rng = random.Random(2)
+    sizes = [(rng.randrange(8, 300), rng.randrange(8, 300)) for _ in range(300)]
+    sizes[20], sizes[203] = (10, 2000), (1200, 10)
+    made = with_epoch(read((3, 5, 6, 7, 8, 9, 21, 11), sizes))
+    assert made.ahead is not None
+    numbers = [step[0].number for step in made.ahead.followed]
+    assert {21, 204} <= {*numbers}
+    assert len(numbers) < 50
 
 
 def test_batches_of_other_tensors_are_told_apart_by_all_their_elements() -> None:

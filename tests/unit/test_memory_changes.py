@@ -141,7 +141,7 @@ def test_a_change_that_cannot_be_made_comes_with_its_reason() -> None:
 @pytest.mark.parametrize(("differ", "look_ahead"), [(True, 5), (False, 0)])
 def test_runs_read_as_far_ahead_as_an_epoch_of_half_the_batch_size_goes(differ: bool, look_ahead: int) -> None:
     small, large = (SeenBatch(number, size, {"ids": (1, size)}) for number, size in ((1, 4), (2, 9)))
-    ahead = LookAhead((4, 9), small, large, (small, large), differ=differ, is_whole=True, ended_by="")
+    ahead = LookAhead((4, 9), small, large, ((small,), (large,)), differ=differ, is_whole=True, ended_by="")
     _, _, asked = effects_of(replace(script(100), ahead=ahead), lambda _: script(60))
     assert {request.look_ahead for request in asked} == {look_ahead}
 

@@ -91,6 +91,10 @@ def _hollow_parameters(recorder: AllocationRecorder) -> None:
     torch.utils.swap_tensors = swap
 
 
+# To draw a number within bounds takes as long as so many without.
+_TRUNCATED = 16
+
+
 def _draw_once(recorder: AllocationRecorder) -> None:
     """Leave parameters as they are where torch draws until all values are within bounds, but for device meta."""
     draw = nn.init.trunc_normal_
@@ -98,7 +102,7 @@ def _draw_once(recorder: AllocationRecorder) -> None:
     def draw_hollow(tensor: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
         if not isinstance(tensor, FakeTensor):
             return draw(tensor, *arguments, **keywords)
-        recorder.draw(lambda real: draw(real, *arguments, **keywords), tensor)
+        recorder.draw(lambda real: draw(real, *arguments, **keywords), tensor, cost=_TRUNCATED)
         return tensor
 
     nn.init.trunc_normal_ = draw_hollow

@@ -53,6 +53,10 @@ _MOST_QUESTIONS = 300_000
 _MOST_DRAWN, _DRAWN_AT_ONCE = 1 << 30, 1 << 22
 
 
+def _ones_like(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).fill_(1)
+
+
 class CannotFollowError(RuntimeError):
     """The script does on the device what only values, or more than the sizes of dense tensors, can tell."""
 
@@ -240,8 +244,8 @@ class AllocationRecorder(TorchDispatchMode):
         passed = args
         if name == "_to_copy" and not isinstance(args[0], FakeTensor):
             passed = (self.hollow(args[0]), *args[1:])
-        if func._schema.is_mutable and torch.Tag.nondeterministic_seeded in func.tags:
-            self.draw(lambda real: func(real, *args[1:], **keywords), args[0], in_parts=True)
+        if self.draws and torch.Tag.nondeterministic_seeded in func.tags:
+            self._draw_as(func, args, keywords, given)
         call = _described(name, args, keywords)
         try:
             with self._lock, self._fake:
@@ -292,24 +296,35 @@ class AllocationRecorder(TorchDispatchMode):
                         self._readers.setdefault(read, f"{name} at {asking_line()}")
         return result
 
-    def draw(self, fill: Callable[[torch.Tensor], object], tensor: torch.Tensor, *, in_parts: bool = False) -> None:
+    def draw(self, fill: Callable[[torch.Tensor], object], tensor: torch.Tensor, *, cost: int) -> None:
         """Draw the random numbers that ``fill`` draws for a tensor, if that is on the CPU.
 
-        ``in_parts``: they are the same if ``fill`` fills one part of the tensor after the other.
+        ``cost``: it takes as long as to draw so many times as many.
         """
+        if self._may_draw(cost * tensor.numel(), tensor):
+            fill(_ones_like(tensor))
+
+    def _may_draw(self, number: int, tensor: torch.Tensor) -> bool:
         if tensor.device.type != "cpu" or not self.draws:
+            return False
+        self.left_to_draw -= number
+        return self.left_to_draw >= 0
+
+    def _draw_as(self, func: Any, args: Any, keywords: Any, given: list[torch.Tensor]) -> None:
+        """Draw the random numbers of an operator on fake tensors, if its result is on the CPU."""
+        on_cpu = torch.device(keywords.get("device") or "cpu").type == "cpu"
+        if not given or not on_cpu or not self._may_draw(max(one.numel() for one in given), given[0]):
             return
-        self.left_to_draw -= tensor.numel()
-        if self.left_to_draw < 0:
+        if not func._schema.is_mutable or not given[0].is_contiguous():
+            with contextlib.suppress(Exception):  # of values that it does not take
+                func(*tree_map_only(FakeTensor, _ones_like, args), **tree_map_only(FakeTensor, _ones_like, keywords))
             return
-        if not in_parts or not tensor.is_contiguous():
-            fill(torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype))
-            return
+        tensor = given[0]
         left = tensor.numel()
         while left:
             # torch draws in groups of 16, and in another way for fewer: the last part is not a small one.
             part = _DRAWN_AT_ONCE if left >= 2 * _DRAWN_AT_ONCE else left
-            fill(torch.empty(part, dtype=tensor.dtype))
+            func(torch.empty(part, dtype=tensor.dtype), *args[1:], **keywords)
             left -= part
 
     def _of_known_size(self, func: Any, args: Any, keywords: Any) -> Any:

@@ -21,7 +21,7 @@ Drawn = tuple[Any, int]
 
 _MOST_DEPTH, _MOST_NAMES = 5, 100
 # Batches that are handed to the script in the place of later ones, and how often the last of them.
-_MOST_HANDED, _LAST_HANDED = 8, 8
+_MOST_HANDED, _FIRST_AGAIN, _LAST_HANDED = 9, 2, 8
 
 
 class EpochReading:
@@ -43,17 +43,26 @@ class EpochReading:
     @property
     def differs(self) -> bool:
         """Return whether batches differ in size; the last one of an epoch may lack samples."""
-        return len({tuple(one.shapes.items()) for one in self._full()}) > 1
+        return len({tuple(one.shapes.items()) for one in (self.seen[:-1] if self._may_lack() else self.seen)}) > 1
 
-    def _full(self) -> list[SeenBatch]:
-        may_lack = self._is_whole and len(self.seen) > 1 and self.seen[-1].elements <= self.seen[0].elements
-        return self.seen[:-1] if may_lack else self.seen
+    def _may_lack(self) -> bool:
+        return self._is_whole and len(self.seen) > 1 and self.seen[-1].elements <= self.seen[0].elements
+
+    def _sizes(self) -> tuple[tuple[tuple[Dimension, ...], ...], tuple[Shape, ...]]:
+        """Return the dimensions in which batches differ, and the sizes of each there; a last one may lack samples."""
+        *most, last = self.seen
+        varying = _varying(most) if self._may_lack() else ()
+        if varying and _differs_elsewhere(last, most[0], varying):
+            full = most
+        else:
+            full, varying = self.seen, _varying(self.seen)
+        return varying, tuple(tuple(one.shapes[alike[0].tensor][alike[0].axis] for alike in varying) for one in full)
 
     def found(self, of_steps: Iterable[Iterable[SeenBatch]] = ()) -> LookAhead | None:
         """Return what was drawn, None if nothing was; ``of_steps`` are each step's batches."""
         if not self.seen:
             return None
-        varying = _varying(self._full())
+        varying, sizes = self._sizes()
         return LookAhead(
             elements=tuple(one.elements for one in self.seen),
             smallest=min(self.seen, key=_size),
@@ -63,7 +72,7 @@ class EpochReading:
             is_whole=self._is_whole,
             ended_by=self._ended_by,
             varying=varying,
-            sizes=tuple(tuple(one.shapes[alike[0].tensor][alike[0].axis] for alike in varying) for one in self.seen),
+            sizes=sizes,
         )
 
     def see(self, batch: Any) -> SeenBatch:
@@ -103,7 +112,7 @@ class BatchReader(EpochReading):
     """Hands out the batches of an iterator, and draws ahead, up to a number of batches or a time in seconds.
 
     Once it has drawn ahead, it hands out batches with sizes as different as possible, in their order, the largest among
-    them. The last of them comes a few times, and then the epoch ends.
+    them. Before the last, the first two come again. The last comes a few times, and then the epoch ends.
     """
 
     def __init__(self, most: int, deadline_s: float) -> None:
@@ -151,8 +160,11 @@ class BatchReader(EpochReading):
             raise StopIteration
         # An optimizer's first step is like no other: the largest batch comes again if it was that one's.
         largest = max(self.seen, key=_size).number
-        new = [number for number in self._kept if number > before or number == largest]
-        return [number for number in (*new, *new[-1:] * _LAST_HANDED) for _ in range(per_step)]
+        *new, last = [number for number in self._kept if number > before or number == largest]
+        # A compiler works in the first steps: whether others of their sizes are alike shows later. A library may have
+        # drawn a part of the next step already.
+        order = [*new, *new[:_FIRST_AGAIN], *[last] * _LAST_HANDED]
+        return [*order[:1] * (-before % per_step), *(number for number in order for _ in range(per_step))]
 
     def _keep(self, drawn: Drawn) -> SeenBatch:
         """Note a batch; keep a copy of it in the place of the one that others stand for best, if that is another."""
@@ -193,15 +205,31 @@ def _difference(one: SeenBatch, other: SeenBatch) -> float:
     return max((abs(math.log(max(1, first) / max(1, second))) for first, second in pairs), default=0.0)
 
 
+def _differs_elsewhere(batch: SeenBatch, other: SeenBatch, varying: Sequence[Sequence[Dimension]]) -> bool:
+    """Return whether batches differ in a dimension that does not vary."""
+    if _ranks(batch) != _ranks(other):
+        return True
+    free = {one for alike in varying for one in alike}
+    return any(
+        size != other.shapes[name][axis]
+        for name, shape in batch.shapes.items()
+        for axis, size in enumerate(shape)
+        if Dimension(name, axis) not in free
+    )
+
+
+def _ranks(batch: SeenBatch) -> dict[str, int]:
+    return {name: len(shape) for name, shape in batch.shapes.items()}
+
+
 def _varying(batches: Sequence[SeenBatch]) -> tuple[tuple[Dimension, ...], ...]:
     """Return the dimensions in which batches differ, those together that are equal in all of them."""
-    names = batches[0].shapes
-    ranks = {name: len(shape) for name, shape in names.items()}
-    if any({name: len(shape) for name, shape in one.shapes.items()} != ranks for one in batches):
+    ranks = _ranks(batches[0])
+    if any(_ranks(one) != ranks for one in batches):
         return ()
     alike: dict[tuple[int, ...], list[Dimension]] = {}
-    for name, shape in names.items():
-        for axis in range(len(shape)):
+    for name, rank in ranks.items():
+        for axis in range(rank):
             sizes = tuple(one.shapes[name][axis] for one in batches)
             if len({*sizes}) > 1:
                 alike.setdefault(sizes, []).append(Dimension(name, axis))

@@ -168,12 +168,11 @@ class TraceMode(Mode):
         ahead = None if reader is None else reader.found(self._of_steps)
         if process.request.look_ahead and (ahead is None or not ahead.was_read):
             process.note(f"no batch was read ahead: {self._script.loaders.why_unread()}")
-        elif ahead is not None and ahead.has_larger and self._recorder.left_to_draw < 0:
-            process.note(
-                "the model's weights were not all drawn: a script that sets a seed may shuffle in another order"
-            )
         elif ahead is not None and ahead.has_larger and all(ahead.largest not in step for step in ahead.followed):
             process.note(f"no step was seen with the largest batch, {ahead.largest.number}: it may need more")
+        if ahead is not None and ahead.has_larger and self._recorder.left_to_draw < 0:
+            drawn = "the random numbers of the model's weights were not all drawn"
+            process.note(f"{drawn}: a script that sets a seed may shuffle in another order")
         trace = replace(self._recorder.trace(), expands=expands(process.note))
         process.write(
             Traced(
