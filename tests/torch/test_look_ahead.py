@@ -77,6 +77,13 @@ def test_of_many_those_are_kept_that_differ_most(order: int) -> None:
     assert all(high <= 6 * low for low, high in itertools.pairwise(ascending))
 
 
+def test_the_next_two_come_first() -> None:
+    """Guards compilers: they compile for the first sizes that training has."""
+    lengths = handed_out(reader_of(1000), of_lengths(500, 501, 502, *range(1, 1000)), 12)
+    assert lengths[:3] == [500, 501, 502]
+    assert lengths[-3:-1] == [501, 502]
+
+
 def test_of_many_with_two_lengths_the_corners_are_kept() -> None:
     """Guards formulas in two sizes: they are not told by batches that grow in both together."""
     rng = random.Random(3)

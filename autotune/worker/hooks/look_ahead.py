@@ -8,7 +8,7 @@ import math
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -111,14 +111,16 @@ class EpochReading:
 class BatchReader(EpochReading):
     """Hands out the batches of an iterator, and draws ahead, up to a number of batches or a time in seconds.
 
-    Once it has drawn ahead, it hands out batches with sizes as different as possible, in their order, the largest among
-    them. Before the last, the first two come again. The last comes a few times, and then the epoch ends.
+    Once it has drawn ahead, it hands out the next two, and others with sizes as different as possible, in their order,
+    the largest among them. Before the last, the first two come again. The last comes a few times, and then the epoch
+    ends.
     """
 
     def __init__(self, most: int, deadline_s: float) -> None:
         super().__init__(most, deadline_s)
         self._kept: dict[int, Drawn] = {}
         self._waiting: list[int] | None = None
+        self._next = range(0)  # the batches that come next in training
         self.refusal = ""
         """Why batches are not read ahead, as far as the batches tell."""
 
@@ -155,6 +157,7 @@ class BatchReader(EpochReading):
     def _read_on(self, draw: Callable[[], Drawn], per_step: int) -> list[int]:
         """Draw batches to the end; return the numbers of those to hand out, each as often as a step takes batches."""
         before = len(self.seen)
+        self._next = range(before + 1, before + 1 + _FIRST_AGAIN)
         self.read(lambda: self._keep(draw()))
         if not self.seen:
             raise StopIteration
@@ -178,7 +181,7 @@ class BatchReader(EpochReading):
         if any(one.shapes == batch.shapes for one in kept):
             return batch
         self._kept[batch.number] = drawn
-        spare = _spare([*kept, batch]) if len(self._kept) > _MOST_HANDED else None
+        spare = _spare([*kept, batch], self._next) if len(self._kept) > _MOST_HANDED else None
         if spare is not None:
             del self._kept[spare.number]
         if spare is not batch:
@@ -186,10 +189,13 @@ class BatchReader(EpochReading):
         return batch
 
 
-def _spare(batches: Sequence[SeenBatch]) -> SeenBatch:
-    """Return the batch that lies closest between two others; the smallest, the largest and the longest stay."""
+def _spare(batches: Sequence[SeenBatch], staying: Collection[int]) -> SeenBatch:
+    """Return the batch that lies closest between two others.
+
+    The smallest, the largest, the longest and those with the numbers ``staying`` are never returned.
+    """
     longest = max(batches, key=lambda one: one.longest)
-    stay = {one.number for one in (min(batches, key=_size), max(batches, key=_size), longest)}
+    stay = {*staying, *(one.number for one in (min(batches, key=_size), max(batches, key=_size), longest))}
 
     def gap(batch: SeenBatch) -> float:
         return sum(sorted(_difference(batch, one) for one in batches if one is not batch)[:2])
