@@ -396,6 +396,21 @@ def test_a_launch_that_runs_out_of_memory_names_the_batch(
     assert notes == ([f"{named}: ids 4x900 after ids 4x800"] if told else [])
 
 
+def test_a_larger_batch_is_named_once_for_each_size_that_it_exceeds(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    bundle = make_bundle(SCRIPT)
+    stack = read_bundle(bundle).stack
+    measured_with = SeenBatch(3, 4 * 130, {"ids": (4, 130)})
+    (bundle / "stack.json").write_text(render_stack(replace(stack, measured_batch=measured_with)))
+    arguments = ("--device", "cpu", "--longest", "150", "--print", "--steps", "40")
+    found = run_inside("launch", bundle, SCRIPT, "--", *arguments, folder=tmp_path)
+    lengths = [int(line.split("x")[1]) for line in found.output.decode().splitlines() if line.startswith("ids")]
+    rising = sorted({max(130, *lengths[:number]) for number in range(1, 41)})
+    notes = [line for line in found.errors.splitlines() if "is larger than any that was measured" in line]
+    sizes = [note.split(": ")[-1] for note in notes]
+    assert sizes == [f"ids 4x{high} after ids 4x{low}" for low, high in itertools.pairwise(rising)]
+    assert len(sizes) > 1
+
+
 @pytest.mark.parametrize(
     "options",
     [("--drawn-ahead",), ("--drawn-ahead", "--texts", "204"), ("--workers", "2")],
