@@ -96,7 +96,7 @@ class Epoch:
         made, of_steps = _MadeTrace(), []
         for place, chosen in enumerate(_chosen([max(map(sizes.bytes_of, step)) for step in numbers], always, most)):
             step = self._steps[place] if place < self._first else self._pattern
-            if step.form == self._pattern.form:
+            if place >= self._first or self._is_alike[place]:
                 made.add(step, *sizes.of(numbers[chosen]))
                 of_steps.append(tuple(map(ahead.batch, numbers[chosen])))
             else:

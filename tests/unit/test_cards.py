@@ -409,6 +409,24 @@ class TestBatches:
         assert not fit.plain.own.fits
         assert fit.cut_to is None
 
+    def test_a_batch_as_large_is_listed_once_though_parts_of_a_step_before_are_left(self) -> None:
+        traced = self.read(100, 400, 400, 90, followed=(1, 2, 3, 4))
+        sizes = list(traced.trace.storage_bytes)
+        sizes[3] += 64 * 1024  # with the third batch
+        traced = replace(traced, trace=replace(traced.trace, storage_bytes=tuple(sizes)))
+        _, (fit,) = trace_cards(StudySpec("/train.py"), cards(12), run_with(lambda _: traced)[0], look_ahead=50)
+        assert [one.batch.number for one in fit.batches] == [1, 2]
+
+    def test_a_batch_that_came_twice_is_listed_with_the_higher_peak(self) -> None:
+        traced = self.read(100, 400, 50, followed=(1, 2, 2))
+        sizes = list(traced.trace.storage_bytes)
+        sizes[3] += 64 * MIB
+        fit = card_fit._fit_own(replace(traced, trace=replace(traced.trace, storage_bytes=tuple(sizes))), cards(12)[0])
+        assert [(one.batch.number, one.tensor_bytes) for one in fit.batches] == [
+            (1, GIB + 100 * MIB),
+            (2, GIB + 464 * MIB),
+        ]
+
     def test_the_table_has_the_first_batch_and_the_last_few(self) -> None:
         elements = tuple(range(100, 2100, 100))
         traced = self.read(*elements, followed=(1, 2, 5, 11, 20))

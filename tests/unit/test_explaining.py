@@ -8,6 +8,7 @@ import pytest
 
 from autotune.cli.explain import card_of
 from autotune.machine.devices import Device, Gpus
+from autotune.predict import explaining
 from autotune.predict.device_peak import peak_of
 from autotune.predict.explaining import explain
 from autotune.records.allocations import AllocationTrace, FirstTensor, Place, TensorRole, Traced, Way
@@ -123,6 +124,19 @@ def test_everything_at_the_peak_is_told_with_what_it_is_held_for() -> None:
     assert found.peak_bytes == peak_of(training().traced().trace, A100).allocated
     assert found.workspace_bytes == found.peak_bytes - sum(one.bytes for one in found.held)
     assert (found.moment.step, found.moment.phase, found.moment.place.module) == (1, "backward", "layers.1")
+
+
+def test_a_process_needs_what_an_epoch_reserves(monkeypatch: pytest.MonkeyPatch) -> None:
+    traced, plain = training().traced(), explained()
+    kinds, sizes = f"{traced.trace.kinds}a", (*traced.trace.storage_bytes, 500 * MIB)
+    trace = replace(traced.trace, kinds=kinds, numbers=(*traced.trace.numbers, len(sizes) - 1), storage_bytes=sizes)
+    epoch = replace(traced, trace=trace, notes=("a note",))
+    monkeypatch.setattr(explaining, "with_epoch", lambda _: epoch)
+    found = explained()
+    more = peak_of(trace, A100).reserved - peak_of(traced.trace, A100).reserved
+    assert found.process_bytes - plain.process_bytes == more
+    assert more > 0
+    assert (found.peak_bytes, found.held, found.notes) == (plain.peak_bytes, plain.held, ("a note",))
 
 
 def _kinds(found: Explanation) -> set[str]:

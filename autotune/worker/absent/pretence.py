@@ -96,7 +96,7 @@ _TRUNCATED = 16
 
 
 def _draw_once(recorder: AllocationRecorder) -> None:
-    """Leave parameters as they are where torch draws until all values are within bounds, but for device meta."""
+    """Leave parameters as they are where torch draws until all values are within bounds; draw the random numbers."""
     draw = nn.init.trunc_normal_
 
     def draw_hollow(tensor: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:

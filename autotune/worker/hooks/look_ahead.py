@@ -180,12 +180,11 @@ class BatchReader(EpochReading):
         kept = [self.seen[number - 1] for number in self._kept]
         if any(one.shapes == batch.shapes for one in kept):
             return batch
-        self._kept[batch.number] = drawn
-        spare = _spare([*kept, batch], self._next) if len(self._kept) > _MOST_HANDED else None
-        if spare is not None:
-            del self._kept[spare.number]
+        spare = _spare([*kept, batch], self._next) if len(kept) == _MOST_HANDED else None
         if spare is not batch:
             self._kept[batch.number] = _copied(drawn[0]), drawn[1]
+            if spare is not None:
+                del self._kept[spare.number]
         return batch
 
 
