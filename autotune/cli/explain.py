@@ -45,7 +45,7 @@ def explain(
     Nothing is computed, and no GPU is needed: the script's first steps are followed by the sizes of its tensors alone.
     """
     from .. import pipeline
-    from ..report.explanation import change_sentences, explanation_sentences
+    from ..report.explanation import change_sentences, closing_sentences, explanation_sentences
     from .live.run_count import RunCount
     from .local_launcher import interruption, prepare_one_run
     from .spec import spec_of
@@ -70,9 +70,8 @@ def explain(
         )
     print_changes(make_console(), launcher.changes)
     if json:
-        print_json(
-            {"sentences": [*explanation_sentences(explained), *change_sentences(explained)], **to_json(explained)}
-        )
+        told = (*explanation_sentences(explained), *change_sentences(explained), *closing_sentences(explained))
+        print_json({"sentences": told, **to_json(explained)})
     else:
         _print(explained)
     if interrupted.finish.is_set():

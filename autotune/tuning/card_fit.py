@@ -32,13 +32,17 @@ Run = Callable[[Request, str], RunResult]
 _LARGEST_SIZE = 1 << 20
 # Sizes that are guessed from a straight line, before the rest is halved again and again.
 _MOST_GUESSES = 8
+# So many times the largest size that is known to fit may be guessed.
+_MOST_AT_ONCE = 8
 # Bytes that a third batch size may lie beside the line through two, as a share of all.
 _TOLERANCE = 0.001
 # A batch needs more than one of the same sizes from so many times its peak on: parts of a step before may be left.
 _RISES = 1.001
-# How close to the largest size that fits a size is that is named.
+# Batches that are read ahead at another batch size, at least.
+_LEAST_READ = 16
+# How close to the largest size that fits a size is that is named, where each takes a run or all of an epoch.
 _CLOSE = 0.03
-# Runs to find how few blocks must be checkpointed for a card.
+# Runs to find how few blocks must be checkpointed for a card, or which batch size fits it.
 _MOST_RUNS = 6
 
 
@@ -73,8 +77,8 @@ def trace_cards(
             follow = functools.partial(follow, look_ahead=look_ahead)
         elif look_ahead:  # other batch sizes are compared with as many steps
             own = replace(_on_gpu(follow().result()), ahead=own.ahead, notes=own.notes)
-        traced = _trace(own, follow, why_alone="its batches differ in size" if differ else "")
-        follow_once = functools.cache(follow)
+        follow_once = functools.cache(functools.partial(follow, control=own.batch_control))
+        traced = _trace(own, follow_once, look_ahead=look_ahead if differ else 0)
         fits = {card: _fit(traced, card, follow_once) for card in alike}
         return traced.plain.own, _with_cut(traced.plain.own, fits)
 
@@ -140,18 +144,25 @@ def _by_generation(
 
 @dataclass(frozen=True)
 class _Traces:
-    """The traces of a script at its own batch size, and at twice that; ``own_alone`` is why there is no other."""
+    """The trace of a script at its own batch size; ``other`` makes that at another, or ``own_alone`` is why it can't.
+
+    ``is_followed``: it does so by a run, and not on a straight line through two traces.
+    """
 
     own: Traced
-    larger: Traced | None
+    other: Callable[[int], AllocationTrace] | None
     own_alone: str = ""
+    is_followed: bool = False
 
     def at(self, batch_size: int | None) -> AllocationTrace:
-        """Return the trace at a batch size, on a straight line through two; None for the script's own."""
-        own, larger = self.own, self.larger
-        if batch_size is None or larger is None or own.batch_size is None or batch_size == own.batch_size:
-            return own.trace
-        return between(own.trace, larger.trace, (batch_size - own.batch_size) / own.batch_size)
+        """Return the trace at a batch size; None for the script's own.
+
+        Raises:
+            DiscoveryError: the script cannot be followed at that size.
+        """
+        if batch_size is None or self.other is None or batch_size == self.own.batch_size:
+            return self.own.trace
+        return self.other(batch_size)
 
 
 @dataclass(frozen=True)
@@ -162,21 +173,33 @@ class _Generation:
     checkpointed: _Traces | None
 
 
-def _trace(own: Traced, follow: Callable[..., Future[Traced]], why_alone: str) -> _Generation:
+def _trace(own: Traced, follow: Callable[..., Future[Traced]], *, look_ahead: int) -> _Generation:
     """Trace a script at other batch sizes, and with its blocks checkpointed where it has any.
 
-    ``own`` is the trace of the script as it is; ``why_alone`` is why other batch sizes are not told, if that is known.
+    ``own`` is the trace of the script as it is. If ``look_ahead`` of its batches differ in size, each other batch size
+    takes a run of its own, which reads as many samples.
     """
     size, control = own.batch_size, own.batch_control
-    if size is None or not control.can_set or why_alone:
-        why = why_alone or control.reason or "its batch size could not be counted"
-        checkpointed = [follow(blocks=ALL_BLOCKS)] if own.blocks else []
-        return _Generation(_Traces(own, None, why), _checkpointed(checkpointed, why))
-    others = [follow(times * size, control) for times in (2, 4)]
-    sizes = (None, 2 * size) if own.blocks else ()
-    checkpointed = [follow(each, each and control, blocks=ALL_BLOCKS) for each in sizes]
-    plain = _on_a_line(own, *others)
-    return _Generation(plain, _checkpointed(checkpointed, plain.own_alone))
+    blocks = follow(blocks=ALL_BLOCKS) if own.blocks else None
+    if size is None or not control.can_set:
+        why = control.reason or "its batch size could not be counted"
+        alone = functools.partial(_Traces, other=None, own_alone=why)
+        return _Generation(alone(own), _checkpointed(blocks, alone))
+    if look_ahead:
+
+        def at(checkpointed: int, other: int) -> AllocationTrace:
+            batches = max(_LEAST_READ, look_ahead * size // other)
+            return follow(other, blocks=checkpointed, look_ahead=batches).result().trace
+
+        plain, others = (functools.partial(at, number) for number in (0, ALL_BLOCKS))
+        by_runs = functools.partial(_Traces, is_followed=True)
+        return _Generation(by_runs(own, plain), _checkpointed(blocks, functools.partial(by_runs, other=others)))
+    twice, fourfold = (follow(times * size) for times in (2, 4))
+    blocks_twice = follow(2 * size, blocks=ALL_BLOCKS) if own.blocks else None
+    on_a_line = _on_a_line(own, twice, fourfold)
+    if blocks_twice is None:
+        return _Generation(on_a_line, None)
+    return _Generation(on_a_line, _checkpointed(blocks, functools.partial(_as_others, on_a_line, blocks_twice)))
 
 
 def _on_gpu(traced: Traced) -> Traced:
@@ -189,30 +212,35 @@ def _on_gpu(traced: Traced) -> Traced:
     return traced
 
 
-def _checkpointed(traced: Sequence[Future[Traced]], own_alone: str) -> _Traces | None:
-    """Return the traces with blocks checkpointed; None if there are none, or if that cannot be done."""
-    if not traced:
+def _checkpointed(blocks: Future[Traced] | None, traces: Callable[[Traced], _Traces]) -> _Traces | None:
+    """Return the ``traces`` with blocks checkpointed; None if there are none, or if that cannot be done."""
+    if blocks is None:
         return None
-    if own_alone:
-        for one in traced[1:]:
-            one.cancel()
     try:
-        own = traced[0].result()
+        return traces(blocks.result())
     except DiscoveryError:
         # A block may take what torch's checkpoint cannot hand on.
         return None
-    return _Traces(own, None, own_alone) if own_alone else _through_two(own, traced[1])
+
+
+def _as_others(plain: _Traces, twice: Future[Traced], own: Traced) -> _Traces:
+    """Put a line through two traces where the plain ones are on one."""
+    if not plain.own_alone:
+        return _through_two(own, twice)
+    twice.cancel()
+    return replace(plain, own=own)
 
 
 def _through_two(own: Traced, twice: Future[Traced]) -> _Traces:
     """Put a line through the traces at a batch size and at twice that, if both are of the same steps."""
-    assert own.batch_size is not None, "it can be set"
+    size = own.batch_size
+    assert size is not None, "it can be set"
     try:
-        larger = twice.result()
-        between(own.trace, larger.trace, 1.0)
+        larger = twice.result().trace
+        between(own.trace, larger, 1.0)
     except (DiscoveryError, FormatError) as error:
         return _Traces(own, None, str(error))
-    return _Traces(own, larger)
+    return _Traces(own, lambda other: between(own.trace, larger, (other - size) / size))
 
 
 def _on_a_line(own: Traced, twice: Future[Traced], fourfold: Future[Traced]) -> _Traces:
@@ -236,8 +264,8 @@ def _follow(
     run: Run,
     runs: SideBySide[Traced],
     batch_size: int | None = None,
-    control: BatchControl | None = None,
     *,
+    control: BatchControl | None = None,
     look_ahead: int = 0,
     blocks: int = 0,
 ) -> Future[Traced]:
@@ -246,7 +274,12 @@ def _follow(
     The result raises DiscoveryError if that cannot be done.
     """
     request = trace_request(
-        spec, card, batch_size=batch_size, control=control, checkpointed_blocks=blocks, look_ahead=look_ahead
+        spec,
+        card,
+        batch_size=batch_size,
+        control=None if batch_size is None else control,
+        checkpointed_blocks=blocks,
+        look_ahead=look_ahead,
     )
     kind = "" if not blocks else "-checkpointed" if blocks == ALL_BLOCKS else f"-checkpointed-{blocks}"
     name = f"trace-{card.name}{kind}-{batch_size or 'own'}"
@@ -273,12 +306,15 @@ def _differ(first: int, second: int) -> int:
 
 
 def _fit(traced: _Generation, card: Card, follow: Callable[..., Future[Traced]]) -> CardFit:
-    plain, checkpointed = traced.plain, traced.checkpointed
-    number = sum(plain.own.blocks.values())
+    number = sum(traced.plain.own.blocks.values())
+    with ThreadPoolExecutor(2) as pool:
+        plain = pool.submit(_way, traced.plain, card, 0)
+        blocks = traced.checkpointed
+        checkpointed = None if blocks is None else pool.submit(_way, blocks, card, number)
     fit = replace(
-        _fit_own(plain.own, card),
-        plain=_way(plain, card, 0),
-        checkpointed=None if checkpointed is None else _way(checkpointed, card, number),
+        _fit_own(traced.plain.own, card),
+        plain=plain.result(),
+        checkpointed=None if checkpointed is None else checkpointed.result(),
     )
     return replace(fit, fewest=_fewest(fit, follow))
 
@@ -401,29 +437,46 @@ def _way(traces: _Traces, card: Card, blocks: int) -> Way:
     def at(size: int | None) -> CardPeak:
         return _peak(traces.at(size), card, size, blocks)
 
-    size = traces.own.batch_size
-    if size is None or traces.own_alone:
-        return Way(at(size), None, traces.own_alone)
-    return Way(at(size), _largest(size, at, card.holds_up_to(CARD_ERROR)))
+    own, limit_bytes = at(traces.own.batch_size), card.holds_up_to(CARD_ERROR)
+    if own.batch_size is None or traces.own_alone:
+        return Way(own, None, traces.own_alone)
+    close, most_tries = (_CLOSE, _MOST_RUNS) if traces.is_followed else (0.0, _LARGEST_SIZE)
+    try:
+        return Way(own, _largest(own.batch_size, at, limit_bytes, close=close, most_tries=most_tries))
+    except DiscoveryError as error:
+        return Way(own, None, str(error))
 
 
-def _largest(start: int, at: Callable[[int], CardPeak], limit_bytes: int) -> CardPeak | None:
-    """Return the largest size that fits, such that the next one does not; None if no size does.
+def _largest(
+    start: int, at: Callable[[int], CardPeak], limit_bytes: int, *, close: float, most_tries: int
+) -> CardPeak | None:
+    """Return the largest size known to fit, None if none is; one larger by a share of ``close`` does not.
 
     A peak takes long to simulate, and nearly lies on a straight line up to where the card is full.
+
+    Raises:
+        DiscoveryError: the script cannot be followed at a second size.
     """
-    slope = max(1.0, (at(2 * start).roomy_bytes - at(start).roomy_bytes) / start)
-    size, low, high, guesses = start, 0, _LARGEST_SIZE + 1, _MOST_GUESSES
-    while high - low > 1:
-        peak = at(size)
-        low, high = (size, high) if peak.fits else (low, size)
-        if peak.fits and peak.roomy_bytes > limit_bytes:
-            guesses = 0
-        if guesses > 0:
-            guesses -= 1
-            size += int((limit_bytes - peak.roomy_bytes) // slope)
+    other = 2 * start if at(start).fits else start // 2
+    if not other:
+        return None
+    slope = max(1.0, (at(other).roomy_bytes - at(start).roomy_bytes) / (other - start))
+    low = max((size for size in (start, other) if at(size).fits), default=0)
+    high = min((size for size in (start, other) if not at(size).fits), default=_LARGEST_SIZE + 1)
+    peak, guesses = at(low or high), _MOST_GUESSES
+    for _ in range(most_tries):
+        if high - low <= max(1, close * low):
+            break
+        over, size = peak.roomy_bytes - limit_bytes, peak.batch_size
+        if guesses and size is not None and not (peak.fits and over > 0):
+            guesses, size = guesses - 1, size - int(over // slope)
         else:
             # A card that frees what is cached seldom holds half as much again.
-            size = (low + min(high, 2 * low or high)) // 2
-        size = min(max(size, low + 1), high - 1)
+            guesses, size = 0, (low + min(high, 2 * low or high)) // 2
+        size = min(max(size, low + max(1, int(close * low))), _MOST_AT_ONCE * low or high, high - 1)
+        try:
+            peak = at(size)
+            low, high = (size, high) if peak.fits else (low, size)
+        except DiscoveryError:  # an epoch has too few samples, or a step cannot be followed at that size
+            guesses, high = 0, size
     return at(low) if low else None

@@ -30,17 +30,22 @@ SCRIPT = SCRIPTS / "padded.py"
 LARGEST, NUMBER = 51, 75  # text 200 of 300, in batches of four
 
 
-def fit(folder: Path, *options: str, look_ahead: int = 1000) -> Any:
-    found = run_inside(
-        *("fit", SCRIPT, "--for", "a100-40g", "--look-ahead", str(look_ahead), "--json", "--", *options), folder=folder
-    )
+def fit(folder: Path, *options: str, card: str = "a100-40g") -> Any:
+    found = run_inside("fit", SCRIPT, "--for", card, "--look-ahead", "1000", "--json", "--", *options, folder=folder)
     assert found.status == 0, found.errors
     return checked("fit-for", found.output)
 
 
+def explain(folder: Path, *options: str, look_ahead: int = 1000) -> Any:
+    command = ("explain", SCRIPT, "--for", "a100-40g", "--look-ahead", str(look_ahead), "--json", "--", *options)
+    found = run_inside(*command, folder=folder)
+    assert found.status == 0, found.errors
+    return checked("explain", found.output)
+
+
 @pytest.mark.parametrize("options", [(), ("--accumulate", "4"), ("--workers", "2")], ids=["plain", "parts", "workers"])
 def test_the_answer_is_for_the_largest_batch_of_the_epoch(options: tuple[str, ...], tmp_path: Path) -> None:
-    found = fit(tmp_path, *options)
+    found = fit(tmp_path, "--own-batches", *options)
     ahead, (card,) = found["ahead"], found["fits"]
     assert len(ahead["elements"]) == NUMBER
     assert ahead["is_whole"]
@@ -60,13 +65,13 @@ def test_a_script_that_sets_a_seed_has_the_same_batches_in_training(tmp_path: Pa
     options = ("--shuffle", "--longest", "300")
     plain = run_plain(SCRIPT, *options, "--device", "cpu", "--print", "--steps", str(NUMBER), folder=tmp_path)
     lengths = [int(line.split("x")[1]) for line in plain.output.decode().splitlines() if line.startswith("ids")]
-    found = fit(tmp_path, *options)["ahead"]
+    found = explain(tmp_path, *options)["ahead"]
     assert found["elements"] == [4 * length for length in lengths]
     assert found["largest"]["number"] == 1 + lengths.index(300) != LARGEST
 
 
 def test_the_peak_is_that_of_a_script_that_comes_to_this_batch_at_once(tmp_path: Path) -> None:
-    found = fit(tmp_path)
+    found = fit(tmp_path, "--own-batches")
     (tmp_path / "train.py").write_text(SCRIPT.read_text().replace("lengths[200]", "lengths[8]"))
     run = run_inside("explain", "train.py", "--for", "a100-40g", "--json", folder=tmp_path)
     assert run.status == 0, run.errors
@@ -91,10 +96,19 @@ def test_the_peak_is_that_of_a_script_that_comes_to_this_batch_at_once(tmp_path:
     ids=["broken", "endless", "of one length", "loader per step", "without loader", "not asked"],
 )
 def test_what_was_not_read_is_told(options: tuple[str, ...], look_ahead: int, told: str, tmp_path: Path) -> None:
-    found = fit(tmp_path, *options, look_ahead=look_ahead)
+    found = explain(tmp_path, *options, look_ahead=look_ahead)
     assert any(one.startswith(told) for one in found["sentences"]), found["sentences"]
-    largest_size_is_told = "--of-one-length" in options
-    assert (found["fits"][0]["plain"]["largest"] is not None) == largest_size_is_told
+
+
+def test_the_largest_batch_size_is_for_all_batches_of_an_epoch(tmp_path: Path) -> None:
+    """Guards epochs of which the last batch lacks samples, too."""
+    options = ("--texts", "403", "--longest", "1500")
+    (card,) = fit(tmp_path, *options, card="3GiB")["fits"]
+    largest = card["plain"]["largest"]
+    assert largest["batch_size"] > 8
+    (own,) = fit(tmp_path, *options, "--batch-size", str(largest["batch_size"]), card="3GiB")["fits"]
+    assert own["plain"]["own"] == largest
+    assert own["batches"][-1]["batch"]["shapes"] == {"ids": [largest["batch_size"], 1500]}
 
 
 def test_a_gate_counts_the_batches_that_a_card_has_no_room_for(tmp_path: Path) -> None:

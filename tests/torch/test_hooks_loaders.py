@@ -264,13 +264,17 @@ class Buckets:
         return 2
 
 
-@pytest.mark.parametrize("kind", ["its own sampler", "ready-made batches"])
+@pytest.mark.parametrize("kind", ["its own sampler", "a list of batches", "ready-made batches"])
 def test_what_cannot_be_resized_is_left_alone_and_says_why(kind: str) -> None:
     hooks = installed(6, BatchControl("loaders", loaders=(0,)))
     if kind == "its own sampler":
         loader = DataLoader(rows(5), batch_sampler=Buckets())
         assert [hooks.training_call() for _ in loader] == [3, 2]
         assert "Buckets has no batch_size" in hooks.loaders[0].reason
+    elif kind == "a list of batches":
+        loader = DataLoader(rows(5), batch_sampler=[[0, 2], [1, 3, 4]])
+        assert [hooks.training_call() for _ in loader] == [2, 3]
+        assert "list has no batch_size" in hooks.loaders[0].reason
     else:
         loader = DataLoader([torch.zeros(4)], batch_size=None)
         assert [hooks.training_call() for _ in loader] == [4]

@@ -21,7 +21,7 @@ from autotune.records.codec import dumps, loads
 from autotune.records.facts import BatchControl
 from autotune.records.look_ahead import Dimension, LookAhead, SeenBatch
 from autotune.records.outcome import ScriptError
-from autotune.records.run import Request
+from autotune.records.run import ALL_BLOCKS, Request
 from autotune.records.study import StudySpec
 from autotune.records.units import format_bytes
 from autotune.report.batches import batch_table
@@ -344,7 +344,6 @@ class TestBatches:
         room = outside_bytes(traced.trace) + GIB + 650 * MIB
         run, asked = run_with(lambda _: traced)
         found, (small, large) = trace_cards(StudySpec("/train.py"), cards(room / GIB, 12), run, look_ahead=50)
-        assert [request.look_ahead for request in asked] == [50] * len(asked)
         assert [one.batch.number for one in small.batches] == [1, 2, 4]
         assert [one.tensor_bytes for one in small.batches] == [GIB + size * MIB for size in (100, 400, 900)]
         assert (small.batches_over, large.batches_over) == (1, 0)
@@ -356,10 +355,64 @@ class TestBatches:
             told[3] == f"On {small.card.name} there is no room for the tensors of about 1 of the 6 batches of an epoch."
         )
         assert told[4] == f"On {small.card.name} memory runs out at batch 4."
-        assert "Other batch sizes are not told: its batches differ in size." in told
         assert "All steps of an epoch were simulated, from those that were followed." in told
         table = batch_table(small)
         assert table.rows[-1][:3] == ("4", "ids 2x450", "1.88 GiB")
+
+    @staticmethod
+    def reading(*, samples: int = 10**9, blocks: int = 0) -> Callable[[Request], Traced | None]:
+        """Make traces of a script with so many samples, that needs 1 GiB and 500 MiB for each sample of a batch."""
+
+        def traced(request: Request) -> Traced | None:
+            size = request.batch_size or 2
+            if size > samples // 2:
+                return None
+            each = 500 if not blocks or not request.checkpointed_blocks else 100
+            found = TestBatches.read(*(size * share * each // 4 for share in (1, 4, 2)), followed=(1, 2, 3))
+            return replace(found, batch_size=size, blocks={"Block": blocks} if blocks else {})
+
+        return traced
+
+    @pytest.mark.parametrize("gib", [4, 12, 70])
+    def test_each_other_batch_size_takes_a_run_that_reads_ahead(self, gib: float) -> None:
+        run, asked = run_with(self.reading())
+        found, (fit,) = trace_cards(StudySpec("/train.py"), cards(gib), run, look_ahead=50)
+        tried = [request.batch_size or 2 for request in asked]
+        assert [request.look_ahead for request in asked] == [max(16, 50 * 2 // size) for size in tried]
+        assert tried[:2] == [2, 4]
+        assert len(tried) == len({*tried}) <= 8
+        told = largest([fit])[0]
+        assert told in tried
+        assert gib * GIB > told * 500 * MIB + GIB
+        assert min(size for size in tried if size > told) <= max(told + 1, 1.1 * told)
+        assert not [one for one in cards_sentences(found, [fit]) if "batch sizes are not told" in one]
+
+    def test_checkpointed_blocks_are_followed_at_other_batch_sizes_too(self) -> None:
+        run, asked = run_with(self.reading(blocks=8))
+        _, (fit,) = trace_cards(StudySpec("/train.py"), cards(12), run, look_ahead=50)
+        (plain,), (checkpointed,) = largest([fit]), largest([fit], "checkpointed")
+        assert plain is not None
+        assert checkpointed is not None
+        assert checkpointed > 4 * plain
+        assert (checkpointed, ALL_BLOCKS) in [(request.batch_size, request.checkpointed_blocks) for request in asked]
+
+    @pytest.mark.parametrize(("samples", "most"), [(100, 50), (9, 4)])
+    def test_a_batch_size_fits_that_an_epoch_has_steps_for(self, samples: int, most: int) -> None:
+        run, _ = run_with(self.reading(samples=samples))
+        _, (fit,) = trace_cards(StudySpec("/train.py"), cards(70), run, look_ahead=50)
+        assert 0.9 * most <= (largest([fit])[0] or 0) <= most
+
+    def test_where_no_second_size_can_be_followed_the_reason_is_told(self) -> None:
+        found, fits = trace_cards(StudySpec("/train.py"), cards(70), run_with(self.reading(samples=6))[0], look_ahead=9)
+        assert largest(fits) == [None]
+        reason = "the script cannot be followed without the GPU at batch 4: ValueError: no"
+        assert f"Other batch sizes are not told: {reason}." in cards_sentences(found, fits)
+
+    def test_a_card_that_holds_no_sample_has_no_batch_size(self) -> None:
+        run, asked = run_with(self.reading())
+        found, fits = trace_cards(StudySpec("/train.py"), cards(2), run, look_ahead=50)
+        assert [request.batch_size for request in asked] == [None, 1]
+        assert cards_table(found, fits).rows[0][4] == "none"
 
     def test_memory_may_run_out_though_no_batch_alone_is_too_large(self) -> None:
         """Guards gaps in torch's cache: a block of 20 MiB is reserved for each tensor of 10 MiB that differs."""

@@ -316,10 +316,11 @@ class LoaderHooks:
         size: int | None = batch_size
         reason = ""
         if batch_sampler is not None:
-            # An earlier loader may have resized it.
-            own = self._own_sizes.get(batch_sampler, getattr(batch_sampler, "batch_size", None))
-            size = own if isinstance(own, int) else None
-            reason = "" if isinstance(own, int) else f"its {type(batch_sampler).__name__} has no batch_size"
+            own = getattr(batch_sampler, "batch_size", None)
+            if isinstance(own, int):  # an earlier loader may have resized it
+                size = own = self._own_sizes.get(batch_sampler, own)
+            else:  # it may be a list, too
+                size, reason = None, f"its {type(batch_sampler).__name__} has no batch_size"
         elif batch_size is None:
             reason = "its data set makes the batches (batch_size=None)"
         site = _call_site()

@@ -56,9 +56,8 @@ class TraceMode(Mode):
         self._arriving = ArrivingData()
         self._stepped_in_backward = False
         self._counts = (0, 0)  # until the last step
-        self._last: _LastStep | None = None
+        self._last: _LastStep | None = None  # with a whole batch: the last one of an epoch may be smaller
         self._steps, self._test = 0, os.environ.get(FOLLOWED_TEST, "")
-        self._batch_size: int | None = None  # of a whole batch: the last one of an epoch may be smaller
         self._of_steps: list[tuple[SeenBatch, ...]] = []
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
@@ -117,12 +116,12 @@ class TraceMode(Mode):
         if self._test and os.environ.get("PYTEST_CURRENT_TEST") != f"{self._test} (call)":
             return  # a fixture trains
         self._note_roles()
-        self._batch_size = max(filter(None, (self._batch_size, window.batch_size)), default=None)
         several = len(self._script.steps.optimizers) > 1
         # What every step leaves shows as soon as a step without anything new has left it, too.
         steps = (_STEPS_OF_SEVERAL if several else _STEPS) + (self._places is not None)
         counts = (self._recorder.flops, self._recorder.moved_bytes)
-        self._last = _LastStep(window, *(now - before for now, before in zip(counts, self._counts, strict=True)))
+        if self._last is None or (window.batch_size or 0) >= (self._last.window.batch_size or 0):
+            self._last = _LastStep(window, *(now - before for now, before in zip(counts, self._counts, strict=True)))
         self._counts = counts
         self._steps += 1
         reads_on = self._reads_on()
@@ -177,7 +176,7 @@ class TraceMode(Mode):
         process.write(
             Traced(
                 trace=trace,
-                batch_size=self._batch_size,
+                batch_size=window.batch_size,
                 batch_control=batch_control_of(process.request, self._script.loaders),
                 blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
                 steps=self._steps,

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--texts", type=int, default=300)
+parser.add_argument("--batch-size", type=int, default=4)
 parser.add_argument("--accumulate", type=int, default=1)
 parser.add_argument("--workers", type=int, default=0)
 parser.add_argument("--broken-at", type=int, default=-1, help="the text that cannot be read")
@@ -33,6 +34,7 @@ parser.add_argument("--epochs-first", type=int, default=0, help="epochs before m
 parser.add_argument("--twice", action="store_true", help="call the model with a part of each batch as well")
 parser.add_argument("--count", action="store_true", help="the operators of each step")
 parser.add_argument("--shuffle", action="store_true")
+parser.add_argument("--own-batches", action="store_true", help="a list of them, and no batch size")
 parser.add_argument("--losses", action="store_true", help="print them")
 parser.add_argument("--device", default="cuda")
 parser.add_argument("--longest", type=int, default=3000)
@@ -89,7 +91,10 @@ def pad(texts):
 def loader(evaluates=False):
     data = Endless() if options.endless else ReadOnce() if options.read_once else Texts(12 if evaluates else len(lengths))
     workers = {"num_workers": options.workers, "persistent_workers": options.workers > 1}
-    return DataLoader(data, 4, collate_fn=pad, shuffle=options.shuffle, **workers)
+    if options.own_batches:
+        of = [range(first, first + 4) for first in range(0, options.texts, 4)]
+        return DataLoader(data, batch_sampler=of, collate_fn=pad, **workers)
+    return DataLoader(data, options.batch_size, collate_fn=pad, shuffle=options.shuffle, **workers)
 
 
 def drawn_ahead(made):
