@@ -153,8 +153,9 @@ class CardFit:
     without any, or with none.
     ``expandable`` is the script as it is, at its own batch size, with expandable segments; None where it has them.
     ``error`` is how far a peak may be off, as a share of it: a script fits if it does in so much less memory.
-    ``batches`` are those with which the peak rises, where an epoch was read ahead; ``batches_over`` is of how many of
-    them all the tensors alone need more than the card has. ``runs_out_at`` is the batch at which memory runs out, None
+    ``batches`` are those with which the peak rises, where an epoch was read ahead. The tensors of half of all its
+    batches need ``half_bytes`` at most, those of nine in ten ``nine_in_ten_bytes``; ``batches_over`` is of how many
+    they alone need more than the card has. ``runs_out_at`` is the batch at which memory runs out, None
     where it does not. ``cut_to`` is the largest batch if all are cut so that the card should hold them; None where that
     was not looked for, or is not known.
     """
@@ -167,6 +168,8 @@ class CardFit:
     error: float = 0.0
     problem: str = ""
     batches: tuple[BatchPeak, ...] = ()
+    half_bytes: int = 0
+    nine_in_ten_bytes: int = 0
     batches_over: int = 0
     runs_out_at: SeenBatch | None = None
     cut_to: SeenBatch | None = None

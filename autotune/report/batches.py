@@ -11,6 +11,8 @@ from .record import Report
 from .tables import Table
 
 _MOST_ROWS = 8
+# The share of the peak below which it is told what half of the batches need.
+_MUCH_LESS = 0.8
 _GAPS = "its tensors would fit, but batches before it leave gaps in torch's cache"
 
 
@@ -31,6 +33,7 @@ def batch_sentences(
         told = f"Of {of}, batch {most.number} needs the most: {most.sizes_unlike(least)}."
         yield told if most.elements <= least.elements else f"{told} The smallest has {least.sizes_unlike(most)}."
         yield from _simulated(ahead)
+        yield from _spread(fits)
     for fit in fits:
         if fit.batches_over:
             yield f"On {fit.card.name} there is no room for the tensors of about {fit.batches_over} of {of}."
@@ -49,6 +52,15 @@ def _simulated(ahead: LookAhead) -> Iterator[str]:
     if ahead.is_simulated:
         which = f"{steps} of the {whole:,} steps" if steps < whole - 1 else "All steps"
         yield f"{which} of an epoch were simulated, from those that were followed."
+
+
+def _spread(fits: Sequence[CardFit]) -> Iterator[str]:
+    """Say what most batches need, where the largest needs a good deal more."""
+    fit = next((one for one in fits if one.batches), None)
+    most = 0 if fit is None else max(one.tensor_bytes for one in fit.batches)
+    if fit is not None and fit.half_bytes < _MUCH_LESS * most:
+        half, nine_in_ten, all_of_them = map(format_bytes, (fit.half_bytes, fit.nine_in_ten_bytes, most))
+        yield f"Half of the batches need at most {half} of tensors, nine in ten {nine_in_ten}, and all {all_of_them}."
 
 
 def epoch_sentences(ahead: LookAhead | None, sized: str = "") -> tuple[str, ...]:

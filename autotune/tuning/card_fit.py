@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
 from ..errors import DiscoveryError, FormatError
 from ..launch.port import RunResult
@@ -342,11 +343,13 @@ def _with_batches(fit: CardFit, traced: Traced, ahead: LookAhead) -> CardFit:
             if last is not None and one.batch.number == last.batch.number:
                 rising.pop()
             rising.append(one)
-    fit = replace(fit, batches=tuple(rising))
+    of_all = _tensor_bytes(ahead.elements, all_peaks)
+    half, most = np.quantile(of_all, (0.5, 0.9)).astype(int).tolist()
+    fit = replace(fit, batches=tuple(rising), half_bytes=half, nine_in_ten_bytes=most)
     if fit.plain is None or fit.plain.own.peak_bytes <= card.memory_bytes:
         return fit
     died = len(step_peaks(trace, card, card.memory_bytes)) - 1
-    over = _over(ahead.elements, all_peaks, card.memory_bytes - outside)
+    over = int((of_all > card.memory_bytes - outside).sum())
     return replace(fit, batches_over=over, runs_out_at=ahead.largest_of_steps[died])
 
 
@@ -381,13 +384,13 @@ def _cut_to(trace: AllocationTrace, ahead: LookAhead, card: Card) -> SeenBatch |
     return fitting
 
 
-def _over(elements: Sequence[int], peaks: Sequence[BatchPeak], limit_bytes: int) -> int:
-    """Return of how many batches the tensors need more, if their peaks lie on straight lines between known ones."""
-    over = {one.batch.number: one.tensor_bytes > limit_bytes for one in peaks}
-    points = sorted((one.batch.elements, one.tensor_bytes) for one in peaks)
-    known, known_bytes = zip(*points, strict=True)
-    all_bytes = np.interp(elements, known, known_bytes)
-    return sum(over.get(number, bool(one > limit_bytes)) for number, one in enumerate(all_bytes, 1))
+def _tensor_bytes(elements: Sequence[int], peaks: Sequence[BatchPeak]) -> npt.NDArray[np.float64]:
+    """Return what the tensors of each batch need, as (batches,), on straight lines between known peaks."""
+    known, known_bytes = zip(*sorted((one.batch.elements, one.tensor_bytes) for one in peaks), strict=True)
+    of_all = np.asarray(np.interp(elements, known, known_bytes))
+    for one in peaks:
+        of_all[one.batch.number - 1] = one.tensor_bytes
+    return of_all
 
 
 def _fewest(fit: CardFit, follow: Callable[..., Future[Traced]]) -> CardPeak | None:

@@ -342,7 +342,7 @@ class TestBatches:
     def test_batches_that_a_card_has_no_room_for_are_counted_by_their_sizes(self) -> None:
         traced = self.read(100, 400, 200, 900, 390, 650, followed=(1, 2, 5, 4))
         room = outside_bytes(traced.trace) + GIB + 650 * MIB
-        run, asked = run_with(lambda _: traced)
+        run, _ = run_with(lambda _: traced)
         found, (small, large) = trace_cards(StudySpec("/train.py"), cards(room / GIB, 12), run, look_ahead=50)
         assert [one.batch.number for one in small.batches] == [1, 2, 4]
         assert [one.tensor_bytes for one in small.batches] == [GIB + size * MIB for size in (100, 400, 900)]
@@ -352,9 +352,12 @@ class TestBatches:
             "Of the 6 batches of an epoch, batch 4 needs the most: ids 2x450. The smallest has ids 2x50."
         )
         assert (
-            told[3] == f"On {small.card.name} there is no room for the tensors of about 1 of the 6 batches of an epoch."
+            told[3] == "Half of the batches need at most 1.39 GiB of tensors, nine in ten 1.76 GiB, and all 1.88 GiB."
         )
-        assert told[4] == f"On {small.card.name} memory runs out at batch 4."
+        assert (
+            told[4] == f"On {small.card.name} there is no room for the tensors of about 1 of the 6 batches of an epoch."
+        )
+        assert told[5] == f"On {small.card.name} memory runs out at batch 4."
         assert "All steps of an epoch were simulated, from those that were followed." in told
         table = batch_table(small)
         assert table.rows[-1][:3] == ("4", "ids 2x450", "1.88 GiB")
@@ -420,7 +423,7 @@ class TestBatches:
         found, (fit,) = trace_cards(StudySpec("/train.py"), cards(1), run_with(lambda _: traced)[0], look_ahead=50)
         last = fit.batches[-1].batch
         told = cards_sentences(found, (replace(fit, batches_over=0, runs_out_at=last),))
-        assert told[3] == (
+        assert told[4] == (
             f"On {fit.card.name} memory runs out at batch 4: its tensors would fit, but batches before it leave gaps "
             "in torch's cache."
         )
@@ -493,7 +496,7 @@ class TestBatches:
         assert fit.plain is not None
         assert fit.expandable is not None
         less = replace(fit.expandable, roomy_bytes=fit.plain.own.roomy_bytes * 9 // 10)
-        assert cards_sentences(found, (replace(fit, expandable=less),))[3] == (
+        assert cards_sentences(found, (replace(fit, expandable=less),))[4] == (
             "Batches of many sizes leave gaps in torch's cache: with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, "
             f"{fit.card.name} should need {format_bytes(less.roomy_bytes)} instead of "
             f"{format_bytes(fit.plain.own.roomy_bytes)}."
