@@ -19,7 +19,8 @@ class Arrived:
     """A tensor, or all tensors of an argument, that a batch brings to models: the mean number of their elements.
 
     ``error`` is the mean's standard error as a share of it. ``usual`` is the number in nearly all batches, None where
-    it varies, and ``shape`` that of a single tensor in nearly all batches.
+    it varies, and ``shape`` that of a single tensor in nearly all batches. ``is_tokens``: it is whole numbers,
+    (samples, length), for a model that embeds such.
     """
 
     name: str
@@ -27,6 +28,7 @@ class Arrived:
     error: float = 0.0
     usual: int | None = None
     shape: tuple[int, ...] = ()
+    is_tokens: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from typing import ClassVar, Literal
 
 from .arrivals import Arrivals
@@ -268,6 +269,21 @@ class Facts:
     files: tuple[SourceFile, ...] = ()  # the script's own, itself first
     models: tuple[ModelPrint, ...] = ()  # what its roots are made of
     ahead: LookAhead | None = None  # None where no batch was read ahead
+
+    @property
+    def tokens_per_sample(self) -> float | None:
+        """Return how many tokens a sample has in the script's batches, padding included; None if that is not known.
+
+        Where batches differ in size, it is the mean of those that were read ahead.
+        """
+        arrivals = self.batch_control.arrivals
+        tokens = next((one for one in arrivals.arrived if one.is_tokens), None) if arrivals else None
+        if tokens is None:
+            return None
+        if self.ahead is None or not self.ahead.has_larger:
+            return tokens.shape[1] if tokens.shape else None
+        lengths = self.ahead.lengths
+        return fmean(lengths) if lengths else None
 
     @property
     def knows_plans(self) -> bool:

@@ -101,6 +101,17 @@ class LookAhead:
         """Return the largest batch of each step of the trace, None where it took none."""
         return tuple(max(step, key=lambda one: one.size, default=None) for step in self.followed)
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Return the length of each batch that lacks no samples, as (samples, length); empty if not all have one."""
+        ranks = {name: len(shape) for name, shape in self.largest.shapes.items()}
+        found = [
+            place
+            for place, group in enumerate(self.varying)
+            if any(ranks[one.tensor] == 2 and one.axis == 1 for one in group)
+        ]
+        return tuple(each[found[0]] for each in self.sizes) if len(found) == 1 else ()
+
     def cut_to(self, size: int) -> LookAhead:
         """Return the batches with no size above this one in the dimension that varies, of which there is one."""
         sizes = tuple((min(one, size),) for (one,) in self.sizes)

@@ -48,6 +48,7 @@ class DescribedScript:
     outside: tuple[OutsideFacts, ...] = ()  # modules that no plan reaches
     dimensions: dict[str, int]
     batch_size: int | None = None  # the script's own
+    tokens_per_sample: float | None = None  # in the script's batches, padding included; None if that is not known
     batch_control: BatchControl | None = None
     accumulation_control: AccumulationControl | None = None
     epoch: EpochFacts | None = None

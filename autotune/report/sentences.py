@@ -12,10 +12,10 @@ from ..records.matrix import MemoryPhase, highest
 from ..records.outcome import Died, Measured, TimedOut
 from ..records.printable import first_line
 from ..records.study import LIKELY, Fit, format_chance
-from ..records.units import format_bytes, format_duration
+from ..records.units import format_bytes, format_duration, format_rate, format_speed
 from ..records.words import cut_names, joined, recomputed_words, sentence
 from .formulas import first_name, folded_names, names_in
-from .record import DescribedScript, ModelPart, Report
+from .record import DescribedScript, ModelPart, Report, ReportedSetting
 
 # What a step does up to each row of the memory matrix.
 _BEFORE: dict[MemoryPhase, str] = {
@@ -76,14 +76,24 @@ def rerun_words(part: ModelPart) -> str:
 
 
 def batch_sentences(report: Report) -> tuple[str, ...]:
-    """Say what the winner does to the global batch; empty where it leaves the batch size alone."""
+    """Say what the winner does to the global batch, and the speed in tokens; empty where neither is to be told."""
     winner = report.winner
     if winner is None or report.target == "model":
-        return ()
+        return _tokens(report, report.baseline)
     before, after = report.global_batch.before, report.global_batch.after
     kept = winner.accumulation_for_same_global_batch
     said = global_batch_sentences(winner.batch_size, report.batch_size, before, after, kept)
-    return (*said, *report.cautions)
+    return (*said, *report.cautions, *_tokens(report, winner))
+
+
+def _tokens(report: Report, setting: ReportedSetting | None) -> tuple[str, ...]:
+    """Say how many tokens a second a setting's samples are."""
+    number = report.tokens_per_sample
+    if not number or setting is None or not setting.samples_per_s:
+        return ()
+    has = f"{number:,.0f} tokens" if report.ahead is None or not report.ahead.has_larger else f"{number:,.1f} tokens"
+    speed = setting.samples_per_s
+    return (f"A sample has {has}, padding included: {format_speed(speed)} are {format_rate(number * speed)} tokens/s.",)
 
 
 def peak_sentence(described: DescribedScript) -> str:

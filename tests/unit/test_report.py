@@ -8,10 +8,12 @@ import pytest
 
 from autotune.export.bundle import export_bundle
 from autotune.export.stack import build_stack
+from autotune.records.arrivals import Arrivals, Arrived
 from autotune.records.codec import dumps, loads
 from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl, EpochFacts, OutsideFacts
 from autotune.records.figures import figure_cells, format_figures
+from autotune.records.look_ahead import Dimension, LookAhead, SeenBatch
 from autotune.records.measurement import Peaks
 from autotune.records.outcome import Fallback, Measured, TimedOut
 from autotune.records.proof import GroupDifference, Proof
@@ -289,6 +291,43 @@ def test_a_global_batch_that_was_kept_is_told_with_the_accumulation_that_keeps_i
         "The global batch stays 16 samples per optimizer step, now as 4 x 4.",
     )
     assert build_report(record).winner.accumulation == 4
+
+
+def with_tokens(*shape, ahead=None):
+    """The facts of a script whose batches bring tokens to its model."""
+    tokens = Arrived("Net 0", 1000.0, shape=shape, is_tokens=True)
+    arrivals = Arrivals(16, (Arrived("Net mask", 16.0, shape=(16,)), tokens))
+    return dataclasses.replace(FACTS, batch_control=BatchControl("loaders", arrivals=arrivals), ahead=ahead)
+
+
+def ahead_of(*lengths, names=("ids",)):
+    """Batches of 16 texts that were read ahead, by their lengths."""
+    batches = [SeenBatch(number, 16 * one, dict.fromkeys(names, (16, one))) for number, one in enumerate(lengths, 1)]
+    least, *_, most = sorted(batches, key=lambda one: one.elements)
+    varying = tuple((Dimension(name, 1),) for name in names)
+    sizes = tuple((one,) * len(names) for one in lengths)
+    return LookAhead(tuple(16 * one for one in lengths), least, most, (), True, True, "", varying, sizes)
+
+
+def test_the_speed_is_told_in_tokens_too():
+    record = study_record(facts=with_tokens(16, 1024))
+    assert batch_sentences(build_report(record))[-1] == (
+        "A sample has 1,024 tokens, padding included: 187.2 samples/s are 191,650 tokens/s."
+    )
+    (said,) = batch_sentences(build_report(dataclasses.replace(baseline_best(), facts=with_tokens(16, 1024))))
+    assert said.startswith("A sample has 1,024 tokens, padding included: ")
+    record = study_record(facts=with_tokens(ahead=ahead_of(10, 30, 21)))
+    assert "A sample has 20.3 tokens, " in batch_sentences(build_report(record))[-1]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [FACTS, with_tokens(), with_tokens(ahead=ahead_of(10, 30, names=("source", "target")))],
+    ids=["no tokens", "batches differ", "two lengths"],
+)
+def test_tokens_are_not_told_that_could_not_be_counted(facts):
+    assert facts.tokens_per_sample is None
+    assert "tokens" not in " ".join(batch_sentences(build_report(study_record(facts=facts))))
 
 
 def test_the_global_batch_is_spoken_of_even_where_the_baseline_was_not_measured():

@@ -6,9 +6,11 @@ import math
 import statistics
 import weakref
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from ...records.arrivals import Arrived
 from ..hooks.batch_parts import MOST_VALUES, parts_of
@@ -36,6 +38,8 @@ class ArrivingData:
         self._latest: dict[str, tuple[weakref.ref[torch.Tensor], int]] = {}
         self._fresh: set[str] = set()
         self._left_out: set[str] = set()
+        self._tokens: set[str] = set()
+        self._embeds: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
         self._values_left = 0
 
     def see(self, call: RootCall) -> None:
@@ -46,12 +50,16 @@ class ArrivingData:
             self._end_batch()
             self._batch_number = call.batch_number
         name = type(call.root).__name__
+        if call.root not in self._embeds:
+            self._embeds[call.root] = any(isinstance(each, nn.Embedding) for each in call.root.modules())
         for place, value in [*enumerate(call.arguments), *call.keywords.items()]:
             argument, self._values_left = f"{name} {place}", MOST_VALUES
             if argument in self._left_out:
                 continue
             try:
                 self._add(argument, value, 0)
+                if self._embeds[call.root]:
+                    self._note_tokens(argument, value)
             except Exception:
                 # It holds too much, or what cannot be counted. A script's objects may raise anything when looked at.
                 self._left_out.add(argument)
@@ -59,7 +67,8 @@ class ArrivingData:
     def arrived(self) -> tuple[Arrived, ...]:
         """Return what the batches before the latest have brought: the latest may go on."""
         names = [name for name in self._forms if name in self._fresh and name.partition(".")[0] not in self._left_out]
-        return tuple(_arrived(name, self._forms[name]) for name in names)
+        arrived = (_arrived(name, self._forms[name]) for name in names)
+        return tuple(replace(one, is_tokens=one.name in self._tokens) for one in arrived)
 
     def _add(self, name: str, value: Any, depth: int) -> tuple[int, bool]:
         """Count the elements of a value, and tell whether one of its tensors is new."""
@@ -82,6 +91,10 @@ class ArrivingData:
             if is_new:
                 self._fresh.add(name)
         return elements, is_new
+
+    def _note_tokens(self, name: str, value: Any) -> None:
+        if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64) and value.dim() == 2:
+            self._tokens.add(name)
 
     def _is_new(self, name: str, tensor: torch.Tensor) -> bool:
         before = self._latest.get(name)
