@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
@@ -404,6 +405,14 @@ class TestBatches:
         run, _ = run_with(self.reading(samples=samples))
         _, (fit,) = trace_cards(StudySpec("/train.py"), cards(70), run, look_ahead=50)
         assert 0.9 * most <= (largest([fit])[0] or 0) <= most
+
+    def test_where_the_size_changes_nothing_no_run_takes_many_times_the_size_of_those_before(self) -> None:
+        traced = self.read(100, 400, followed=(1, 2))
+        run, asked = run_with(lambda request: replace(traced, batch_size=request.batch_size or 2))
+        trace_cards(StudySpec("/train.py"), cards(12), run, look_ahead=50)
+        tried = [request.batch_size or 2 for request in asked]
+        assert len(tried) <= 8
+        assert max(after / before for before, after in pairwise(tried)) <= 8
 
     def test_where_no_second_size_can_be_followed_the_reason_is_told(self) -> None:
         found, fits = trace_cards(StudySpec("/train.py"), cards(70), run_with(self.reading(samples=6))[0], look_ahead=9)
