@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from statistics import fmean
 from typing import ClassVar, Literal
 
 from .arrivals import Arrivals
@@ -282,8 +281,7 @@ class Facts:
             return None
         if self.ahead is None or not self.ahead.has_larger:
             return tokens.shape[1] if tokens.shape else None
-        lengths = self.ahead.lengths
-        return fmean(lengths) if lengths else None
+        return self.ahead.mean_length
 
     @property
     def knows_plans(self) -> bool:

@@ -102,15 +102,19 @@ class LookAhead:
         return tuple(max(step, key=lambda one: one.size, default=None) for step in self.followed)
 
     @property
-    def lengths(self) -> tuple[int, ...]:
-        """Return the length of each batch that lacks no samples, as (samples, length); empty if not all have one."""
+    def mean_length(self) -> float | None:
+        """Return the mean length of samples, where batches are (samples, length), of one length in all such tensors."""
+        numbers, lengths = self._along(0), self._along(1)
+        if len(lengths) != 1 or len(numbers) > 1:
+            return None
+        (length,), number = lengths, numbers[0] if numbers else (1,) * len(self.sizes)
+        return sum(map(math.prod, zip(number, length, strict=True))) / sum(number)
+
+    def _along(self, axis: int) -> list[tuple[int, ...]]:
+        """Return the sizes along a dimension of all tensors that have two, for each group that varies together."""
         ranks = {name: len(shape) for name, shape in self.largest.shapes.items()}
-        found = [
-            place
-            for place, group in enumerate(self.varying)
-            if any(ranks[one.tensor] == 2 and one.axis == 1 for one in group)
-        ]
-        return tuple(each[found[0]] for each in self.sizes) if len(found) == 1 else ()
+        groups = (any(ranks[one.tensor] == 2 and one.axis == axis for one in group) for group in self.varying)
+        return [tuple(each[place] for each in self.sizes) for place, varies in enumerate(groups) if varies]
 
     def cut_to(self, size: int) -> LookAhead:
         """Return the batches with no size above this one in the dimension that varies, of which there is one."""

@@ -513,7 +513,10 @@ class TestBatches:
         as_much = replace(fit, expandable=fit.plain.own)
         assert "leave gaps" not in " ".join(cards_sentences(found, (as_much,)))
 
-    @pytest.mark.parametrize(("elements", "over", "most"), [((100, 400, 90), 1, "3"), ((100, 400, 90, 900), 2, "4")])
+    @pytest.mark.parametrize(
+        ("elements", "over", "most"),
+        [((100, 400, 90), 1, "3"), ((100, 400, 90, 900), 2, "4"), ((100, 400, 400), 1, "3")],
+    )
     def test_a_batch_of_fewer_elements_may_need_more(self, elements: tuple[int, ...], over: int, most: str) -> None:
         traced = self.read(*elements, followed=range(1, len(elements) + 1))
         sizes = list(traced.trace.storage_bytes)

@@ -320,6 +320,14 @@ def test_the_speed_is_told_in_tokens_too():
     assert "A sample has 20.3 tokens, " in batch_sentences(build_report(record))[-1]
 
 
+def test_the_mean_length_is_that_of_samples():
+    """Guards batches of so many tokens, of which those of short texts have more samples."""
+    of_many, of_few = (SeenBatch(1, 80, {"ids": (8, 10)}), SeenBatch(2, 100, {"ids": (2, 50)}))
+    varying = ((Dimension("ids", 0),), (Dimension("ids", 1),))
+    ahead = LookAhead((80, 100), of_many, of_few, (), True, True, "", varying, ((8, 10), (2, 50)))
+    assert ahead.mean_length == 18
+
+
 @pytest.mark.parametrize(
     "facts",
     [FACTS, with_tokens(), with_tokens(ahead=ahead_of(10, 30, names=("source", "target")))],
