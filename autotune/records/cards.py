@@ -135,12 +135,14 @@ class Way:
     """Hold what a script needs on a card, as it is or with its blocks checkpointed.
 
     ``own`` is the peak at the script's own batch size, ``largest`` that at the largest batch size which should fit the
-    card; None where none does. If other sizes than its own are not told, ``own_alone`` is the reason.
+    card; None where none does. If other sizes than its own are not told, ``own_alone`` is the reason. If it is not
+    memory that ends the search for the largest, ``beyond`` is why larger sizes could not be followed.
     """
 
     own: CardPeak
     largest: CardPeak | None
     own_alone: str = ""
+    beyond: str = ""
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,9 @@ _EXPANDABLE = f"{ALLOCATOR_VARIABLES[0]}={EXPANDABLE_SEGMENTS}:True"
 def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
     """Say which card the script fits, how that is known, and what may differ on the card."""
     error = max(one.error for one in fits)
-    reasons = [way.own_alone for one in fits for way in (one.plain, one.checkpointed) if way and way.own_alone]
+    ways = [way for one in fits for way in (one.plain, one.checkpointed) if way]
+    reasons = dict.fromkeys(way.own_alone for way in ways if way.own_alone)
+    beyond = next((way.beyond for way in ways if way.beyond), "")
     said = [
         _answer(traced, fits),
         *batch_sentences(traced.ahead, neediest(fits), fits),
@@ -30,7 +32,8 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
             f"None of it ran on a GPU: {traced.steps} optimizer steps were followed by the sizes of their tensors. "
             f"A size fits if the card has room for {error:.0%} more."
         ),
-        *(f"Other batch sizes are not told: {reason}." for reason in dict.fromkeys(reasons)),
+        *(f"Other batch sizes are not told: {reason}." for reason in reasons),
+        *([f"Some larger batch sizes are not told: {beyond}."] if beyond else []),
         *(f"On {one.card.name}, {one.problem}." for one in fits if one.problem),
     ]
     return tuple(map(sentence, said))
@@ -173,5 +176,6 @@ def _cells(fit: CardFit, way: Way | None, own_size: int | None) -> tuple[str, st
         return "", "does not run" if fit.problem else "", ""
     holds = "fits" if way.own.fits else "does not fit"
     largest = "not known" if way.own_alone else "none" if way.largest is None else str(way.largest.batch_size)
+    more = " or more" if way.beyond else ""
     own = "" if way.own.batch_size == own_size else f" at {way.own.batch_size}"
-    return format_bytes(way.own.peak_bytes) + own, holds, largest
+    return format_bytes(way.own.peak_bytes) + own, holds, largest + more

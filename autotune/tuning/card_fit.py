@@ -445,15 +445,18 @@ def _way(traces: _Traces, card: Card, blocks: int) -> Way:
         return Way(own, None, traces.own_alone)
     close, most_tries = (_CLOSE, _MOST_RUNS) if traces.is_followed else (0.0, _LARGEST_SIZE)
     try:
-        return Way(own, _largest(own.batch_size, at, limit_bytes, close=close, most_tries=most_tries))
+        largest, beyond = _largest(own.batch_size, at, limit_bytes, close=close, most_tries=most_tries)
+        return Way(own, largest, beyond=beyond)
     except DiscoveryError as error:
         return Way(own, None, str(error))
 
 
 def _largest(
     start: int, at: Callable[[int], CardPeak], limit_bytes: int, *, close: float, most_tries: int
-) -> CardPeak | None:
+) -> tuple[CardPeak | None, str]:
     """Return the largest size known to fit, None if none is; one larger by a share of ``close`` does not.
+
+    If that is not known since the larger one cannot be followed, the second is the reason.
 
     A peak takes long to simulate, and nearly lies on a straight line up to where the card is full.
 
@@ -462,11 +465,11 @@ def _largest(
     """
     other = 2 * start if at(start).fits else start // 2
     if not other:
-        return None
+        return None, ""
     slope = max(1.0, (at(other).roomy_bytes - at(start).roomy_bytes) / (other - start))
     low = max((size for size in (start, other) if at(size).fits), default=0)
     high = min((size for size in (start, other) if not at(size).fits), default=_LARGEST_SIZE + 1)
-    peak, guesses = at(low or high), _MOST_GUESSES
+    peak, guesses, beyond = at(low or high), _MOST_GUESSES, ""
     for _ in range(most_tries):
         if high - low <= max(1, close * low):
             break
@@ -479,7 +482,7 @@ def _largest(
         size = min(max(size, low + max(1, int(close * low))), _MOST_AT_ONCE * low or high, high - 1)
         try:
             peak = at(size)
-            low, high = (size, high) if peak.fits else (low, size)
-        except DiscoveryError:  # an epoch has too few samples, or a step cannot be followed at that size
-            guesses, high = 0, size
-    return at(low) if low else None
+            low, high, beyond = (size, high, beyond) if peak.fits else (low, size, "")
+        except DiscoveryError as error:  # an epoch has too few samples, or a step cannot be followed at that size
+            guesses, high, beyond = 0, size, str(error)
+    return (at(low) if low else None), beyond

@@ -387,6 +387,7 @@ class TestBatches:
         assert len(tried) == len({*tried}) <= 8
         told = largest([fit])[0]
         assert told in tried
+        assert cards_table(found, [fit]).rows[0][4] == str(told)
         assert gib * GIB > told * 500 * MIB + GIB
         assert min(size for size in tried if size > told) <= max(told + 1, 1.1 * told)
         assert not [one for one in cards_sentences(found, [fit]) if "batch sizes are not told" in one]
@@ -403,8 +404,14 @@ class TestBatches:
     @pytest.mark.parametrize(("samples", "most"), [(100, 50), (9, 4)])
     def test_a_batch_size_fits_that_an_epoch_has_steps_for(self, samples: int, most: int) -> None:
         run, _ = run_with(self.reading(samples=samples))
-        _, (fit,) = trace_cards(StudySpec("/train.py"), cards(70), run, look_ahead=50)
-        assert 0.9 * most <= (largest([fit])[0] or 0) <= most
+        found, (fit,) = trace_cards(StudySpec("/train.py"), cards(70), run, look_ahead=50)
+        fitting = largest([fit])[0] or 0
+        assert 0.9 * most <= fitting <= most
+        assert cards_table(found, [fit]).rows[0][4] == f"{fitting} or more"
+        reason = "the script cannot be followed without the GPU at batch"
+        assert any(
+            one.startswith(f"Some larger batch sizes are not told: {reason}") for one in cards_sentences(found, [fit])
+        )
 
     def test_where_the_size_changes_nothing_no_run_takes_many_times_the_size_of_those_before(self) -> None:
         traced = self.read(100, 400, followed=(1, 2))

@@ -15,8 +15,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-# Elements of the largest tensors whose values are kept; images and activations have more.
-_MOST_ELEMENTS = 1 << 20
+# Elements of the largest tensors whose values are kept: of whole numbers, which sizes depend on, and of others. Images
+# and activations have more.
+_MOST_INTEGERS, _MOST_OTHERS = 1 << 23, 1 << 20
 _VALUE, _LOST = "_autotune_value", "_autotune_lost"
 _UNSET = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
 # Tests for infinite values write here, and find none.
@@ -74,7 +75,7 @@ class KnownValues:
             Whether the values are known, and then the results.
         """
         given = (leaf for leaf in tree_leaves((args, keywords)) if isinstance(leaf, torch.Tensor))
-        if all(self._is_small(one) for one in given) and torch.Tag.nondeterministic_seeded not in operator.tags:
+        if all(self._has_small(one) for one in given) and torch.Tag.nondeterministic_seeded not in operator.tags:
             args_known, keywords_known = tree_map_only(torch.Tensor, self.of, (args, keywords))
             if keywords.get("device") is not None:
                 keywords_known["device"] = torch.device("cpu")
@@ -98,14 +99,19 @@ class KnownValues:
             if isinstance(result, FakeTensor) and isinstance(value, torch.Tensor) and result.shape == value.shape:
                 self.keep(result, value)
 
-    def _is_small(self, tensor: torch.Tensor) -> bool:
+    def _has_small(self, tensor: torch.Tensor) -> bool:
         value = self.of(tensor)
-        return value is not None and value.numel() <= _MOST_ELEMENTS
+        return value is not None and _is_small(value)
 
 
 def are_small(results: Any) -> bool:
     """Return whether values of such results would be kept."""
-    return all(one.numel() <= _MOST_ELEMENTS for one in tree_leaves(results) if isinstance(one, torch.Tensor))
+    return all(_is_small(one) for one in tree_leaves(results) if isinstance(one, torch.Tensor))
+
+
+def _is_small(tensor: torch.Tensor) -> bool:
+    is_whole = not (tensor.is_floating_point() or tensor.is_complex())
+    return tensor.numel() <= (_MOST_INTEGERS if is_whole else _MOST_OTHERS)
 
 
 def _is_lost(value: torch.Tensor) -> bool:
