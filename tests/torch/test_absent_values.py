@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from tests.torch.test_absent_recorder import run_on_absent_card
 
 
@@ -146,6 +148,25 @@ def test_files_are_loaded_onto_the_device() -> None:
     )
     on_gpu, on_cpu, on_meta = (f"{device} 3 True" for device in ("cuda:0", "cpu", "meta"))
     assert printed.splitlines() == [on_gpu] * 4 + [on_cpu] * 3 + [on_meta, "cpu"]
+
+
+def test_what_has_values_can_be_saved_and_pickled(tmp_path: Path) -> None:
+    """Guards data sets that keep what they have prepared, and read it again."""
+    printed = run_on_absent_card(
+        f"""
+        import io, pickle
+        file = {str(tmp_path / "data.pt")!r}
+        torch.save({{"x": torch.arange(3)}}, file)
+        print(torch.load(file)["x"].tolist(), pickle.loads(pickle.dumps(torch.full((2,), 4.0))).tolist())
+        memory, layer = io.BytesIO(), torch.nn.Linear(4, 1).cuda()
+        torch.save(torch.arange(4), memory)
+        print(torch.load(io.BytesIO(memory.getvalue())).tolist())
+        for each in (layer.state_dict(), layer, [torch.ones(2), layer.weight]):
+            torch.save(each, file)
+            print(open(file, "rb").read())
+        """
+    )
+    assert printed.splitlines() == ["[0, 1, 2] [4.0, 4.0]", "[0, 1, 2, 3]", *["b''"] * 3]
 
 
 def test_values_that_were_lost_do_not_take_those_of_later_tensors_with_them() -> None:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib.util
 import inspect
+import io
 import os
 import sys
 import threading
@@ -181,8 +182,26 @@ def _leave_out(note: Callable[[str], None]) -> None:
     module.compile = compile_
     any_module: Any = nn.Module
     any_module.compile = lambda *_, **__: note(_NOT_COMPILED)
-    module.save = _save_nothing
+    module.save = _save_values(module.save)
     module.inference_mode = _without_inference_mode
+
+
+def _save_values(save: Any) -> Callable[..., None]:
+    """Save what has values, as data sets do that keep what they have prepared; else leave an empty file."""
+
+    @functools.wraps(save)
+    def save_values(obj: Any, f: Any, *arguments: Any, **keywords: Any) -> None:
+        buffer = io.BytesIO()
+        try:
+            save(obj, buffer, *arguments, **keywords)
+        except Exception:
+            buffer = io.BytesIO()  # fake tensors cannot be pickled
+        if isinstance(f, (str, os.PathLike)):
+            Path(f).write_bytes(buffer.getbuffer())
+        else:
+            f.write(buffer.getbuffer())
+
+    return save_values
 
 
 def _save_nothing(_: Any, file: Any, *__: Any, **___: Any) -> None:
