@@ -60,6 +60,14 @@ def test_the_answer_is_for_the_largest_batch_of_the_epoch(options: tuple[str, ..
     )
 
 
+def test_batches_on_the_gpu_are_read_ahead_and_allocated_as_the_script_comes_to_them(tmp_path: Path) -> None:
+    """Guards graphs whose features lie on the GPU: a neighbour sampler picks those of a batch there."""
+    on_gpu, moved = (explain(tmp_path, *options) for options in (("--on-gpu",), ()))
+    assert on_gpu["ahead"]["elements"] == [number + 2**20 for number in moved["ahead"]["elements"]]
+    assert on_gpu["ahead"]["largest"]["number"] == LARGEST
+    assert on_gpu["peak_bytes"] == pytest.approx(moved["peak_bytes"] + 4 * 2**20, abs=2**19)
+
+
 def test_a_script_that_sets_a_seed_has_the_same_batches_in_training(tmp_path: Path) -> None:
     """Guards the numbers of batches: the weights are drawn before the data set is shuffled."""
     options = ("--shuffle", "--longest", "300")

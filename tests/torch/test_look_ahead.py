@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import random
 from collections import UserDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -54,6 +55,55 @@ def test_a_step_of_several_batches_gets_each_as_often() -> None:
     reader, draw = reader_of(100), of_lengths(5, 4, 3, 7, 6, 9)
     lengths = [reader.next(draw, per_step)[1][0].shape[1] for per_step in (0, 0, 0, *[2] * 7)]
     assert lengths == [5, 4, 3, 7, 7, 7, 6, 6, 7, 7]
+
+
+class GpuMemory:
+    """The memory of a GPU: storages are recorded in the order in which they were made, but for those made aside."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[int, int] = {}
+        self.is_aside = False
+
+    @property
+    def num_storages(self) -> int:
+        return len(self.numbers)
+
+    def make(self, *shape: int) -> torch.Tensor:
+        made = torch.zeros(shape, device="meta")
+        if not self.is_aside:
+            self.numbers[id(made)] = len(self.numbers)
+        return made
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        return self.numbers.get(id(tensor))
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        before, self.is_aside = self.is_aside, True
+        yield
+        self.is_aside = before
+
+
+def test_batches_on_a_gpu_are_cloned_but_for_what_they_share() -> None:
+    """Guards what is recorded: batches that are kept hold nothing, and are made when the script comes to them."""
+    memory = GpuMemory()
+    shared = memory.make(7)
+    reader = BatchReader(100, 60.0, memory)
+    drawn: list[torch.Tensor] = []
+
+    def draw() -> tuple[Any, int]:
+        if len(drawn) == 6:
+            raise StopIteration
+        drawn.append(memory.make(4, 3 + len(drawn)))
+        return {"x": drawn[-1], "shared": shared, "cpu": torch.zeros(4)}, 4
+
+    given = [reader.next(draw, per_step)[1][0] for per_step in (0, *[1] * 6)]
+    assert given[0]["x"] is drawn[0], "it was drawn for the script"
+    assert memory.num_storages == 2, "reading makes nothing that is recorded"
+    assert all(one["shared"] is shared for one in given)
+    assert [one["x"].shape[1] for one in given] == [3, 4, 5, 6, 7, 4, 5]
+    assert not [one for one in given[1:] if any(one["x"] is each for each in drawn)]
+    assert all(kept["x"] is not drawn[0] for (kept, _) in reader._kept.values())
 
 
 def test_the_largest_comes_again_if_it_was_the_first() -> None:

@@ -8,7 +8,7 @@ import itertools
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Self
 
@@ -97,6 +97,7 @@ class AllocationRecorder(TorchDispatchMode):
         """Set where the random numbers of parameters are drawn, so that later ones are those of a run on the device."""
         self.left_to_draw = _MOST_DRAWN
         """So many more are drawn; below zero where some were not."""
+        self._is_aside = False
 
     def __enter__(self) -> Self:
         """Record from here on in this thread."""
@@ -124,6 +125,20 @@ class AllocationRecorder(TorchDispatchMode):
     def stream_used(self, number: int) -> None:
         """Note that the script goes on in another stream, in this thread."""
         self._thread.stream = number
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Record nothing that is made meanwhile, and later nothing of it but its clones."""
+        before, self._is_aside = self._is_aside, True
+        try:
+            yield
+        finally:
+            self._is_aside = before
+
+    @property
+    def num_storages(self) -> int:
+        """Return how many storages have been recorded; the next one has this number."""
+        return len(self._storage_bytes)
 
     def trace(self) -> AllocationTrace:
         """Return what was recorded."""
@@ -261,6 +276,8 @@ class AllocationRecorder(TorchDispatchMode):
                 is_known, values = self._values.compute(func, args, keywords)
                 if is_known:
                     self._values.keep_all(result, values)
+        if self._is_aside:
+            return result
         leaves = [leaf for leaf in tree_leaves(result) if isinstance(leaf, FakeTensor)]
         if name in _SAYS_NO or (
             name in _PASSES_NO_ON and any(getattr(one, "_autotune_says_no", False) for one in given)

@@ -9,7 +9,7 @@ import random
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -22,6 +22,22 @@ Drawn = tuple[Any, int]
 _MOST_DEPTH, _MOST_NAMES = 5, 100
 # Batches that are handed to the script in the place of later ones, and how often the last of them.
 _MOST_HANDED, _FIRST_AGAIN, _LAST_HANDED = 9, 2, 8
+# In the place of the number of a storage: it was made aside, or is not on the GPU.
+_MADE_ASIDE, _ELSEWHERE = -1, -2
+
+
+class RecordedMemory(Protocol):
+    """The memory of a GPU whose storages are recorded, and have numbers."""
+
+    @property
+    def num_storages(self) -> int:
+        """Return how many have been recorded."""
+
+    def number_of(self, tensor: torch.Tensor) -> int | None:
+        """Return the number of a tensor's storage; None if it is not recorded."""
+
+    def aside(self) -> contextlib.AbstractContextManager[None]:
+        """Record nothing meanwhile."""
 
 
 class EpochReading:
@@ -113,11 +129,12 @@ class BatchReader(EpochReading):
 
     Once it has drawn ahead, it hands out the next two, and others with sizes as different as possible, in their order,
     the largest among them. Before the last, the first two come again. The last comes a few times, and then the epoch
-    ends.
+    ends. Batches on a GPU are read ahead if its ``memory`` is given.
     """
 
-    def __init__(self, most: int, deadline_s: float) -> None:
+    def __init__(self, most: int, deadline_s: float, memory: RecordedMemory | None = None) -> None:
         super().__init__(most, deadline_s)
+        self._memory = memory
         self._kept: dict[int, Drawn] = {}
         self._waiting: list[int] | None = None
         self._next = range(0)  # the batches that come next in training
@@ -135,14 +152,16 @@ class BatchReader(EpochReading):
         """
         if self._waiting is None:
             if not (per_step and self._most) or self.refusal:
+                begin = 0 if self._memory is None else self._memory.num_storages
                 drawn = draw()
-                return self._keep(drawn), drawn
+                return self._keep(drawn, begin), drawn
             self._waiting = self._read_on(draw, per_step)
         if not self._waiting:
             raise StopIteration
         number = self._waiting.pop(0)
         batch, samples = self._kept[number]
-        return self.seen[number - 1], (_copied(batch), samples)
+        # What was made aside is made anew, and so recorded.
+        return self.seen[number - 1], (_copied(batch, lambda one: self._number_of(one) == _MADE_ASIDE), samples)
 
     @property
     def has_read(self) -> bool:
@@ -158,7 +177,8 @@ class BatchReader(EpochReading):
         """Draw batches to the end; return the numbers of those to hand out, each as often as a step takes batches."""
         before = len(self.seen)
         self._next = range(before + 1, before + 1 + _FIRST_AGAIN)
-        self.read(lambda: self._keep(draw()))
+        with contextlib.nullcontext() if self._memory is None else self._memory.aside():
+            self.read(lambda: self._keep(draw()))
         if not self.seen:
             raise StopIteration
         # An optimizer's first step is like no other: the largest batch comes again if it was that one's.
@@ -169,12 +189,22 @@ class BatchReader(EpochReading):
         order = [*new, *new[:_FIRST_AGAIN], *[last] * _LAST_HANDED]
         return [*order[:1] * (-before % per_step), *(number for number in order for _ in range(per_step))]
 
-    def _keep(self, drawn: Drawn) -> SeenBatch:
-        """Note a batch; keep a copy of it in the place of the one that others stand for best, if that is another."""
+    def _number_of(self, tensor: torch.Tensor) -> int:
+        """Return the number of a tensor's storage, or why it has none."""
+        if self._memory is None or tensor.device.type == "cpu":
+            return _ELSEWHERE
+        number = self._memory.number_of(tensor)
+        return _MADE_ASIDE if number is None else number
+
+    def _keep(self, drawn: Drawn, begin: float = math.inf) -> SeenBatch:
+        """Note a batch; keep a copy of it in the place of the one that others stand for best, if that is another.
+
+        ``begin`` is the number of the first storage that was recorded for it; no storage has it where none was.
+        """
         batch = self.see(drawn[0])
         if not self._most or self.refusal:
             return batch
-        self.refusal = why_unreadable(batch, drawn[0])
+        self.refusal = why_unreadable(batch, drawn[0], on_gpu=self._memory is not None)
         if self.refusal:
             return batch
         kept = [self.seen[number - 1] for number in self._kept]
@@ -182,7 +212,10 @@ class BatchReader(EpochReading):
             return batch
         spare = _spare([*kept, batch], self._next) if len(kept) == _MOST_HANDED else None
         if spare is not batch:
-            self._kept[batch.number] = _copied(drawn[0]), drawn[1]
+            with contextlib.nullcontext() if self._memory is None else self._memory.aside():
+                # Else what was recorded for the batch would be held while it is kept.
+                copied = _copied(drawn[0], lambda one: self._number_of(one) >= begin)
+            self._kept[batch.number] = copied, drawn[1]
             if spare is not None:
                 del self._kept[spare.number]
         return batch
@@ -245,11 +278,12 @@ def _size(batch: SeenBatch) -> tuple[int, int]:
     return batch.size
 
 
-def why_unreadable(seen: SeenBatch, batch: Any) -> str:
-    """Say why batches like this one are not read ahead; empty where they are."""
+def why_unreadable(seen: SeenBatch, batch: Any, *, on_gpu: bool = False) -> str:
+    """Say why batches like this one are not read ahead; empty where they are, as those on the GPU may be."""
     if not seen.shapes:
         return "its batches hold no tensors"
-    return "it has its batches on the GPU" if any(one.device.type != "cpu" for one in tensors_in(batch)) else ""
+    is_on_gpu = not on_gpu and any(one.device.type != "cpu" for one in tensors_in(batch))
+    return "it has its batches on the GPU" if is_on_gpu else ""
 
 
 def seen_batch(number: int, batch: Any) -> SeenBatch:
@@ -293,10 +327,10 @@ def _shapes(value: Any, name: str, depth: int) -> Iterator[tuple[str, Shape]]:
             yield from _shapes(one, f"{name}.{key}".lstrip("."), depth + 1)
 
 
-def _copied(batch: Any) -> Any:
-    """Return a batch with containers of its own, and with the same tensors: a script may change the containers."""
+def _copied(batch: Any, is_cloned: Callable[[torch.Tensor], bool]) -> Any:
+    """Return a batch with containers of its own, as a script may change them, and with some of its tensors cloned."""
     try:
-        return copy.deepcopy(batch, {id(one): one for one in tensors_in(batch)})
+        return copy.deepcopy(batch, {id(one): one.clone() if is_cloned(one) else one for one in tensors_in(batch)})
     except Exception:
         return batch  # what cannot be copied is seldom changed
 

@@ -71,7 +71,7 @@ class TraceMode(Mode):
         torch.manual_seed(SEED)  # runs of one command are compared, and a script may shuffle
         self._recorder.draws = self._process.request.look_ahead > 0
         process, card = self._process, self._process.request.card
-        self._script.loaders.make_reader = lambda: BatchReader(process.request.look_ahead, READING_S)
+        self._script.loaders.make_reader = lambda: BatchReader(process.request.look_ahead, READING_S, self._recorder)
         assert card is not None, "a request to trace names a card"
         try:
             pretend(card, self._recorder, process.note)
@@ -167,6 +167,7 @@ class TraceMode(Mode):
         ahead = None if reader is None else reader.found(self._of_steps)
         if process.request.look_ahead and (ahead is None or not ahead.was_read):
             process.note(f"no batch was read ahead: {self._script.loaders.why_unread()}")
+            ahead = None
         elif ahead is not None and ahead.has_larger and all(ahead.largest not in step for step in ahead.followed):
             process.note(f"no step was seen with the largest batch, {ahead.largest.number}: it may need more")
         if ahead is not None and ahead.has_larger and self._recorder.left_to_draw < 0:

@@ -35,6 +35,7 @@ parser.add_argument("--twice", action="store_true", help="call the model with a 
 parser.add_argument("--count", action="store_true", help="the operators of each step")
 parser.add_argument("--shuffle", action="store_true")
 parser.add_argument("--own-batches", action="store_true", help="a list of them, and no batch size")
+parser.add_argument("--on-gpu", action="store_true", help="batches are there, with a table that all share")
 parser.add_argument("--losses", action="store_true", help="print them")
 parser.add_argument("--device", default="cuda")
 parser.add_argument("--longest", type=int, default=3000)
@@ -45,6 +46,7 @@ lengths = [64 if options.of_one_length else 8 + 37 * number % 200 for number in 
 if not options.of_one_length:
     lengths[200] = options.longest
 epochs = []
+table = torch.ones(2**20, device=options.device) if options.on_gpu else None
 
 
 def text(number):
@@ -85,6 +87,8 @@ class ReadOnce(IterableDataset):
 
 
 def pad(texts):
+    if options.on_gpu:
+        return {"ids": nn.utils.rnn.pad_sequence(texts, batch_first=True).to(options.device), "table": table}
     return {"ids": nn.utils.rnn.pad_sequence(texts, batch_first=True), "names": ["some"] * len(texts)}
 
 
