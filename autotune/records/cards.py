@@ -8,6 +8,7 @@ cards lack of their nominal memory. Capabilities are from NVIDIA's list of CUDA 
 from __future__ import annotations
 
 import difflib
+import re
 from dataclasses import dataclass, replace
 
 from ..errors import UsageError
@@ -16,6 +17,7 @@ from .units import format_bytes, parse_bytes
 
 _GIB = 1 << 30
 _SIZED = (8, 0)
+_SEVERAL = re.compile(r"(?P<number>[1-9]\d*)\s*x\s*(?P<card>[^x].*)")
 
 
 CARD_ERROR = 0.06
@@ -25,13 +27,17 @@ against, 92 % were within it (docs/design/absent-gpu.md)."""
 
 @dataclass(frozen=True)
 class Card:
-    """A GPU. ``memory_bytes`` is all that processes can have; ``name`` is how users write it."""
+    """A GPU. ``memory_bytes`` is all that processes can have; ``name`` is how users write it.
+
+    A script trains on a ``number`` of them, with a process for each.
+    """
 
     name: str
     title: str
     memory_bytes: int
     capability: tuple[int, int]
     num_processors: int
+    number: int = 1
 
     @property
     def threads_per_processor(self) -> int:
@@ -87,6 +93,8 @@ def card_named(title: str, memory_bytes: int) -> Card:
 def read_cards(text: str) -> tuple[Card, ...]:
     """Read names of cards with commas between; a size such as ``48GiB`` stands for any card of that memory.
 
+    Several of a card are written as ``8xh100-80gb``.
+
     Raises:
         UsageError: a name is not known, or none is given.
     """
@@ -97,6 +105,10 @@ def read_cards(text: str) -> tuple[Card, ...]:
 
 
 def _read_card(name: str) -> Card:
+    several = _SEVERAL.fullmatch(name)
+    if several is not None:
+        card, number = _read_card(several["card"]), int(several["number"])
+        return card if number == 1 else replace(card, name=f"{number}x{card.name}", number=number)
     found = CARDS.get(name) or CARDS.get(f"{name}b")
     if found is not None:
         return found

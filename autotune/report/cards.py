@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..records.allocations import Traced
 from ..records.allocator_settings import ALLOCATOR_VARIABLES, EXPANDABLE_SEGMENTS
-from ..records.cards import CardFit, CardPeak, Way
+from ..records.cards import Card, CardFit, CardPeak, Way
 from ..records.units import format_bytes
 from ..records.words import joined, sentence
 from .batches import batch_sentences, neediest
@@ -32,11 +32,21 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
             f"None of it ran on a GPU: {traced.steps} optimizer steps were followed by the sizes of their tensors. "
             f"A size fits if the card has room for {error:.0%} more."
         ),
+        *several_sentences([one.card for one in fits]),
         *(f"Other batch sizes are not told: {reason}." for reason in reasons),
         *([f"Some larger batch sizes are not told: {beyond}."] if beyond else []),
         *(f"On {one.card.name}, {one.problem}." for one in fits if one.problem),
     ]
     return tuple(map(sentence, said))
+
+
+def several_sentences(cards: Sequence[Card]) -> Iterator[str]:
+    """Say how a script was followed that trains on several cards; nothing where it does on one."""
+    if any(card.number > 1 for card in cards):
+        yield (
+            "Memory is that of one GPU: the first process was followed, and sent nothing to the others. "
+            "NCCL's own buffers come on top."
+        )
 
 
 def cautions(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
@@ -91,27 +101,28 @@ def _some(lines: Sequence[str]) -> str:
 def _answer(traced: Traced, fits: Sequence[CardFit]) -> str:
     size = traced.batch_size
     where = f"at its own batch size of {size}" if size else "at its own batch size"
+    if any(one.card.number > 1 for one in fits):
+        where += " in each process"
     others = "" if len(fits) == 1 else ", the smallest of these cards that holds it"
     if holding := [one for one in fits if one.plain and one.plain.own.fits]:
         least = min(holding, key=_memory)
         assert least.plain is not None
-        needs = _span(least, least.plain.own)
-        return (
-            f"The script should fit {least.card.name} {where}{others}: it needs {needs} there.{_smaller(traced, fits)}"
-        )
+        needs = _needs(least, least.plain.own)
+        return f"The script should fit {least.card.name} {where}{others}: {needs}.{_smaller(traced, fits)}"
     if holding := [one for one in fits if one.fewest]:
         least = min(holding, key=_memory)
         assert least.fewest is not None
-        needs = _span(least, least.fewest)
+        needs = _needs(least, least.fewest)
         blocks = _of_blocks(traced, least.fewest.blocks)
         so = f"with {blocks} checkpointed{others}"
-        return f"The script should fit {least.card.name} {where} {so}: it needs {needs} there."
+        return f"The script should fit {least.card.name} {where} {so}: {needs}."
     most = max((one for one in fits if one.plain), key=_memory)
     best = most.plain
     assert best is not None
     smaller = f" Batch {best.largest.batch_size} should fit {most.card.name}." if best.largest else ""
     which = f"does not fit {most.card.name}" if len(fits) == 1 else "fits none of these cards"
-    return f"The script {which} {where}: it needs {_span(most, best.own)}.{smaller}"
+    each = " on each GPU" if most.card.number > 1 else ""
+    return f"The script {which} {where}: it needs {_span(most, best.own)}{each}.{smaller}"
 
 
 def _smaller(traced: Traced, fits: Sequence[CardFit]) -> str:
@@ -124,8 +135,8 @@ def _smaller(traced: Traced, fits: Sequence[CardFit]) -> str:
     return f" With {_of_blocks(traced, least.fewest.blocks)} checkpointed, {least.card.name} should hold it too."
 
 
-def _memory(fit: CardFit) -> int:
-    return fit.card.memory_bytes
+def _memory(fit: CardFit) -> tuple[int, int]:
+    return fit.card.number * fit.card.memory_bytes, fit.card.memory_bytes
 
 
 def _of_blocks(traced: Traced, blocks: int) -> str:
@@ -133,6 +144,10 @@ def _of_blocks(traced: Traced, blocks: int) -> str:
     names, number = joined(list(traced.blocks)), sum(traced.blocks.values())
     which = f"the first {blocks} of its {number}" if blocks < number else f"all {number} of its"
     return f"{which} blocks ({names})"
+
+
+def _needs(fit: CardFit, peak: CardPeak) -> str:
+    return f"it needs {_span(fit, peak)} {'there' if fit.card.number == 1 else 'on each GPU'}"
 
 
 def _span(fit: CardFit, peak: CardPeak) -> str:
@@ -147,11 +162,11 @@ def cards_table(traced: Traced, fits: Sequence[CardFit]) -> Table:
     rows = tuple(
         (
             one.card.name,
-            format_bytes(one.card.memory_bytes),
+            f"{one.card.number} x " * (one.card.number > 1) + format_bytes(one.card.memory_bytes),
             *(cell for name in ways for cell in _cells(one, getattr(one, name), traced.batch_size)),
             *((_needed(one, sum(traced.blocks.values())),) if has_blocks else ()),
         )
-        for one in sorted(fits, key=lambda one: one.card.memory_bytes)
+        for one in sorted(fits, key=_memory)
     )
     own = f"Peak at {traced.batch_size or 'its own batch'}"
     columns = (

@@ -14,7 +14,7 @@ from ..records.outcome import Phase
 from ..records.units import format_bytes, format_share
 from ..records.words import alike, sentence
 from .batches import batch_sentences
-from .cards import asked_sentences
+from .cards import asked_sentences, several_sentences
 from .tables import Table
 
 _SHORT_PHASES: dict[Phase, str] = {"start": "data", "forward": "forward", "backward": "backward", "optimizer": "rest"}
@@ -62,10 +62,11 @@ def explanation_sentences(explained: Explanation) -> tuple[str, ...]:
 def closing_sentences(explained: Explanation) -> tuple[str, ...]:
     """Say how much of a card the process needs for that, and what may differ there."""
     process, card = format_bytes(explained.process_bytes), explained.card
-    has = f"{card.name} has {format_bytes(card.memory_bytes)}"
+    has = f"{'each of ' * (card.number > 1)}{card.name} has {format_bytes(card.memory_bytes)}"
     said = (
         f"With what torch's allocator caches, and CUDA's context, the process needs {process}; {has}.",
         "None of it ran on a GPU: optimizer steps of the script were followed by the sizes of their tensors.",
+        *several_sentences([card]),
         *batch_sentences(explained.ahead, explained.batch),
         *asked_sentences(explained.asked, explained.asked_integers),
         *(f"note: {note}" for note in explained.notes),

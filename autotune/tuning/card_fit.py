@@ -124,9 +124,9 @@ def _by_generation(
     progress: Callable[[int, int], None],
 ) -> tuple[Traced, tuple[CardFit, ...]]:
     # Kernels, and what scripts ask a card for, depend on the major number of its capability.
-    generations: defaultdict[int, list[Card]] = defaultdict(list)
+    generations: defaultdict[tuple[int, int], list[Card]] = defaultdict(list)
     for card in cards:
-        generations[card.capability[0]].append(card)
+        generations[card.capability[0], card.number].append(card)
     with ThreadPoolExecutor(len(generations)) as pool, SideBySide[Traced](at_once, progress) as runs:
 
         def fit_or_why_not(alike: Sequence[Card]) -> tuple[Traced | DiscoveryError, dict[Card, CardFit]]:

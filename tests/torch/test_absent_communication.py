@@ -100,3 +100,93 @@ def test_distributed_data_parallel_keeps_buckets_as_large_as_the_gradients() -> 
         """
     )
     assert printed.split() == ["True", "None"]
+
+
+def test_the_first_of_several_processes_is_alone_and_the_others_have_what_it_has() -> None:
+    printed = run_on_absent_card(
+        """
+        import os, torch.distributed as dist
+        dist.init_process_group("nccl", "env://", rank=int(os.environ["RANK"]))
+        print(dist.get_rank(), dist.get_world_size(), os.environ["LOCAL_WORLD_SIZE"], dist.get_backend())
+        few = dist.new_group([0, 1], backend="gloo")
+        length, found = torch.tensor([5]).cuda(), [torch.zeros(1, dtype=torch.long).cuda() for _ in range(16)]
+        dist.all_gather(found, length)
+        whole, half = torch.zeros(16, dtype=torch.long).cuda(), torch.zeros(2, dtype=torch.long)
+        dist.all_gather_into_tensor(whole, length)
+        dist.all_gather_into_tensor(half, length.cpu(), group=few)
+        print(sum(found).item(), whole.sum().item(), half.tolist(), dist.get_backend(few))
+        dist.reduce_scatter_tensor(length, whole + 1)
+        objects, mine = [None] * 16, [None]
+        dist.all_gather_object(objects, [1])
+        dist.scatter_object_list(mine, [{"a": 1}] * 16)
+        dist.broadcast_object_list(mine)
+        dist.gather_object("b", [None] * 16)
+        dist.all_reduce(length)
+        dist.barrier()
+        print(length.item(), objects == [[1]] * 16, mine, recorder.asked == {})
+        dist.destroy_process_group()
+        """,
+        number=16,
+    )
+    assert printed.splitlines() == ["0 16 8 nccl", "80 80 [5, 5] gloo", "6 True [{'a': 1}] True"]
+
+
+SHARDED = """
+        import torch.distributed as dist
+        from torch import nn
+        from torch.distributed.fsdp import fully_shard
+        dist.init_process_group("nccl")
+"""
+
+
+def test_a_process_has_its_part_of_sharded_parameters_and_of_the_optimizer_s_state() -> None:
+    printed = run_on_absent_card(
+        SHARDED
+        + """
+        from autotune.worker.plans.layers import class_name_of, own_class
+        net = nn.Sequential(nn.Linear(1024, 1024, bias=False), nn.Linear(1024, 1024, bias=False)).cuda()
+        for each in (*net, net):
+            fully_shard(each)
+        print(class_name_of(net), own_class(net[0]) is nn.Linear)
+        optimizer = torch.optim.Adam(net.parameters())
+        for _ in range(2):
+            net(torch.ones(4, 1024, device="cuda")).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        parts = [recorder.number_of(one) for state in optimizer.state.values() for one in state.values() if one.dim()]
+        trace = recorder.trace()
+        print({trace.storage_bytes[number] for number in parts}, len(parts))
+        kept = {number for kind, number in zip(trace.kinds, trace.numbers) if kind == "a"}
+        kept -= {number for kind, number in zip(trace.kinds, trace.numbers) if kind == "f"}
+        print(sum(trace.storage_bytes[number] for number in kept if trace.storage_bytes[number] >= 4 * 1024))
+        """,
+        number=8,
+    )
+    part = 4 * 1024 * 1024 // 8
+    # Of two parameters: each, its two moments, and none of what was gathered.
+    assert printed.splitlines() == ["Sequential True", f"{{{part}}} 4", str(2 * 3 * part)]
+
+
+def test_sharded_parameters_may_begin_without_memory_or_on_the_cpu() -> None:
+    printed = run_on_absent_card(
+        SHARDED
+        + """
+        from torch.distributed.fsdp import CPUOffloadPolicy
+        with torch.device("meta"):
+            net = nn.Sequential(nn.Linear(16, 16), nn.Linear(16, 16))
+        fully_shard(net)
+        net.to_empty(device="cuda")
+        for one in net.parameters():
+            nn.init.normal_(one)
+        print(net[0].weight.to_local().device, net(torch.ones(2, 16, device="cuda")).shape)
+        off = nn.Linear(16, 16)
+        fully_shard(off, offload_policy=CPUOffloadPolicy())
+        off(torch.ones(2, 16, device="cuda")).sum().backward()
+        print(off.weight.device, off.weight.grad.device)
+        moved = nn.Linear(16, 16)
+        moved.weight.data = moved.weight.to("cuda")
+        print(moved.weight.device, moved.weight.is_meta)
+        """,
+        number=8,
+    )
+    assert printed.splitlines() == ["cuda:0 torch.Size([2, 16])", "cpu cpu", "cuda:0 False"]

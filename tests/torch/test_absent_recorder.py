@@ -199,15 +199,15 @@ def test_a_loop_that_waits_for_a_value_is_refused_and_one_over_many_values_is_no
     assert printed.startswith("CannotFollowError values of tensors were asked for 50 times, and may be what ends a")
 
 
-def run_on_absent_card(script: str) -> str:
-    """Run lines on a card that is not there, in a process of their own; return what they print."""
-    start = """
-        import torch, torch.nn.functional as F
+def run_on_absent_card(script: str, *, number: int = 1) -> str:
+    """Run lines on the first of some cards that are not there, in a process of their own; return what they print."""
+    start = f"""
+        import dataclasses, torch, torch.nn.functional as F
         from autotune.records.cards import CARDS
         from autotune.worker.absent.pretence import pretend
         from autotune.worker.absent.recorder import AllocationRecorder
         recorder = AllocationRecorder()
-        pretend(CARDS["a100-40gb"], recorder, print)
+        pretend(dataclasses.replace(CARDS["a100-40gb"], number={number}), recorder, print)
     """
     lines = textwrap.dedent(start) + textwrap.dedent(script)
     ended = subprocess.run([sys.executable, "-c", lines], capture_output=True, text=True, timeout=120, check=False)
@@ -392,3 +392,59 @@ def test_of_too_many_weights_no_random_numbers_are_drawn() -> None:
         """
     )
     assert told.split() == ["True", "True"]
+
+
+def test_a_storage_that_is_emptied_and_filled_again_is_freed_and_allocated() -> None:
+    """Guards gathered parameters, whose storages FSDP keeps."""
+    printed = run_on_absent_card(
+        """
+        def events(do):
+            begin = len(recorder.trace().kinds)
+            do()
+            trace = recorder.trace()
+            return [
+                kind + str(trace.storage_bytes[number])
+                for kind, number in zip(trace.kinds[begin:], trace.numbers[begin:]) if kind in "af"
+            ]
+        whole, on_cpu = torch.empty(1000, device="cuda"), torch.empty(1000)
+        storage = whole.untyped_storage()
+        print(events(lambda: storage.resize_(0)), events(lambda: storage.resize_(0)))
+        print(events(lambda: storage.resize_(4000)), events(lambda: storage.resize_(8000)))
+        print(events(lambda: on_cpu.untyped_storage().resize_(0)))
+        del whole
+        print(events(lambda: globals().pop("storage")))
+        """
+    )
+    assert printed.splitlines() == ["['f4000'] []", "['a4000'] ['a8000', 'f4000']", "[]", "['f8000']"]
+
+
+def test_what_is_made_aside_is_not_recorded_but_its_clones_are() -> None:
+    printed = run_on_absent_card(
+        """
+        with recorder.aside():
+            made = torch.ones(1000, device="cuda") + 1
+            with recorder.aside():
+                pass
+            inner = made.clone()
+        before = recorder.num_storages
+        print(before, recorder.number_of(made))
+        again = made.clone()
+        print(recorder.num_storages - before, recorder.number_of(again), again[:2].tolist())
+        del made, inner
+        print(recorder.trace().kinds.count("f"))
+        """
+    )
+    assert printed.splitlines() == ["0 None", "1 0 [2.0, 2.0]", "0"]
+
+
+def test_shapes_that_a_library_wants_to_know_are_not_recorded() -> None:
+    """Guards DTensor, which works out the whole tensors of sharded ones."""
+    printed = run_on_absent_card(
+        """
+        from torch._subclasses.fake_tensor import FakeTensorMode
+        with FakeTensorMode():
+            whole = torch.empty(1000, device="cuda") + 1
+        print(whole.device, recorder.num_storages)
+        """
+    )
+    assert printed.split() == ["cuda:0", "0"]

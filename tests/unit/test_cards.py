@@ -70,6 +70,20 @@ class TestNames:
             named = int(name.rsplit("-", 1)[1].removesuffix("gb"))
             assert 0.9 * named < card.memory_bytes / GIB < named, name
 
+    @pytest.mark.parametrize("text", ["8xh100-80g", "8 x H100-80GB", "1x8xh100-80g"])
+    def test_several_of_a_card_are_named_with_their_number(self, text: str) -> None:
+        (card,) = read_cards(text)
+        assert (card.name, card.number, card.memory_bytes) == ("8xh100-80gb", 8, CARDS["h100-80gb"].memory_bytes)
+
+    def test_one_of_a_card_is_the_card(self) -> None:
+        assert read_cards("1xt4-16g,t4-16g") == (CARDS["t4-16gb"],)
+        assert read_cards("2x48GiB")[0].memory_bytes == 48 * GIB
+
+    @pytest.mark.parametrize("text", ["0xh100-80g", "8x", "x8"])
+    def test_no_card_of_a_number_is_refused(self, text: str) -> None:
+        with pytest.raises(UsageError, match=r"there is no card|not a size"):
+            read_cards(text)
+
     def test_a_card_named_twice_is_one(self) -> None:
         assert len(read_cards("t4-16g,t4-16gb")) == 1
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import inspect
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,28 +14,46 @@ import torch
 
 # torch's backend for its own tests, which sends nothing.
 _SENDS_NOTHING = "fake"
-_NCCL = "nccl"
+_NCCL, _GLOO = "nccl", "gloo"
 _NCCL_VERSION = (2, 27, 5)
+_MOST_ON_MACHINE = 8
+# How processes meet, which one process alone has no need for.
+_MEETING = frozenset({"init_method", "store", "rank", "world_size", "timeout"})
 
 
-def send_nothing() -> None:
-    """Have torch's backend that sends nothing stand for NCCL, which a torch for CPUs is built without."""
+def send_nothing(processes: int) -> None:
+    """Have torch's backend that sends nothing stand for NCCL, which a torch for CPUs is built without.
+
+    Of several ``processes``, this is the first: it has torchrun's variables, and the others have what it has.
+    """
     distributed: Any = torch.distributed
     if not distributed.is_available():
         return
     library = distributed.distributed_c10d
     get_backend, make_first = library.get_backend, library.init_process_group
+    backends = _Backends(processes)
+    if processes > 1:
+        os.environ.update(_variables(processes))
 
     @functools.wraps(make_first)
     def make_first_group(backend: Any = None, *arguments: Any, **keywords: Any) -> Any:
-        return _without_nccl(make_first)(backend or f"cpu:gloo,cuda:{_NCCL}", *arguments, **keywords)
+        backend = backend or f"cpu:{_GLOO},cuda:{_NCCL}"
+        if processes > 1:
+            from torch.testing._internal.distributed.fake_pg import FakeStore
+
+            given = inspect.signature(make_first).bind(backend, *arguments, **keywords).arguments
+            keywords = {name: value for name, value in given.items() if name not in _MEETING}
+            arguments, keywords = (), {**keywords, "store": FakeStore(), "rank": 0, "world_size": processes}
+            backend = keywords.pop("backend")
+        return backends.passed_to(make_first)(backend, *arguments, **keywords)
 
     functions = {
         "init_process_group": make_first_group,
-        "new_group": _without_nccl(library.new_group),
-        "get_backend": lambda *given, **named: _named(get_backend(*given, **named)),
+        "new_group": backends.passed_to(library.new_group),
+        "get_backend": lambda *given, **named: backends.asked(get_backend(*given, **named)),
         "is_nccl_available": lambda: True,
-        **{name: _done_alone(getattr(library, name), *names) for name, names in _ALONE.items()},
+        "broadcast_object_list": lambda *_, **__: None,
+        **{name: _as_others_have(getattr(library, name), *names, get_backend) for name, names in _ALIKE.items()},
     }
     for name, function in functions.items():
         for holder in (distributed, library, distributed.device_mesh):
@@ -44,32 +64,57 @@ def send_nothing() -> None:
     _reduce_nothing()
 
 
-def _without_nccl(make_group: Callable[..., Any]) -> Callable[..., Any]:
-    @functools.wraps(make_group)
-    def make(*arguments: Any, **keywords: Any) -> Any:
-        keywords.pop("pg_options", None)  # of NCCL
-        named = {name: _without(value) if name == "backend" else value for name, value in keywords.items()}
-        return make_group(*map(_without, arguments), **named)
-
-    return make
-
-
-def _without(backend: Any) -> Any:
-    if not isinstance(backend, str) or _NCCL not in backend.lower():
-        return backend
-    import torch.testing._internal.distributed.fake_pg  # noqa: F401  # registers the backend
-
-    name = backend.lower().replace(_NCCL, _SENDS_NOTHING)
-    return name if ":" in name else f"cuda:{name}"
+def _variables(processes: int) -> dict[str, str]:
+    """Return what torchrun tells the first of so many processes, with up to eight on a machine."""
+    on_machine = min(processes, _MOST_ON_MACHINE)
+    return {
+        **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"), "0"),
+        **dict.fromkeys(("WORLD_SIZE", "ROLE_WORLD_SIZE"), str(processes)),
+        "LOCAL_WORLD_SIZE": str(on_machine),
+        "GROUP_WORLD_SIZE": str(-(-processes // on_machine)),
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+        "TORCHELASTIC_RUN_ID": "none",
+    }
 
 
-def _named(backend: str) -> str:
-    return _NCCL if backend == f"cuda:{_SENDS_NOTHING}" else backend.replace(_SENDS_NOTHING, _NCCL)
+class _Backends:
+    """Knows which backend stands for which: one that sends nothing for NCCL, and among several for Gloo, too."""
+
+    def __init__(self, processes: int) -> None:
+        self._replaced = (_NCCL,) if processes == 1 else (_NCCL, _GLOO, "mpi")
+        self._asked: dict[str, str] = {}
+
+    def passed_to(self, make_group: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function that makes a group, so that it takes the backends that send nothing."""
+
+        @functools.wraps(make_group)
+        def make(*arguments: Any, **keywords: Any) -> Any:
+            keywords.pop("pg_options", None)  # of NCCL
+            named = {name: self._instead(value) if name == "backend" else value for name, value in keywords.items()}
+            return make_group(*map(self._instead, arguments), **named)
+
+        return make
+
+    def asked(self, backend: str) -> str:
+        """Return the backend that a script has asked for where it got this one."""
+        return self._asked.get(backend, backend)
+
+    def _instead(self, backend: Any) -> Any:
+        if not isinstance(backend, str) or not any(name in backend.lower() for name in self._replaced):
+            return backend
+        import torch.testing._internal.distributed.fake_pg  # noqa: F401  # registers the backend
+
+        name = functools.reduce(lambda text, one: text.replace(one, _SENDS_NOTHING), self._replaced, backend.lower())
+        if ":" not in name:
+            name = f"cuda:{name}" if backend.lower() == _NCCL else f"cpu:{name},cuda:{name}"
+        self._asked[name] = backend
+        return name
 
 
-# What gets what, by the names of torch's arguments, where a function gathers or scatters in a group of one process.
-# Functions that reduce or broadcast tensors change nothing there.
-_ALONE: Mapping[str, tuple[str, str]] = {
+# What gets what, by the names of torch's arguments, where a function gathers or scatters. Functions that reduce or
+# broadcast tensors change nothing, as all processes have the same.
+_ALIKE: Mapping[str, tuple[str, str]] = {
     "all_gather": ("tensor_list", "tensor"),
     "all_gather_into_tensor": ("output_tensor", "input_tensor"),
     "gather": ("gather_list", "tensor"),
@@ -81,37 +126,52 @@ _ALONE: Mapping[str, tuple[str, str]] = {
     "all_gather_object": ("object_list", "obj"),
     "gather_object": ("object_gather_list", "obj"),
     "scatter_object_list": ("scatter_object_output_list", "scatter_object_input_list"),
-    "broadcast_object_list": ("object_list", "object_list"),
 }
 
 
-def _done_alone(function: Callable[..., Any], to: str, from_: str) -> Callable[..., Any]:
-    """Have a function do what it does in a group of one over NCCL; other groups are torch's."""
+def _as_others_have(
+    function: Callable[..., Any], to: str, from_: str, get_backend: Callable[..., str]
+) -> Callable[..., Any]:
+    """Have a function do what it does over NCCL where all processes have the same; other groups are torch's."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
         named = signature.bind(*arguments, **keywords).arguments
-        group = named.get("group")
-        if _NCCL not in torch.distributed.get_backend(group) or torch.distributed.get_world_size(group) > 1:
+        if _SENDS_NOTHING not in get_backend(named.get("group")):
             return function(*arguments, **keywords)
-        result, given = named[to], named[from_]
-        if from_.endswith("list"):
+        given = named.get(from_)
+        if given is not None and from_.endswith("list"):
             given = given[0]
-        if not to.endswith("list"):
-            _copy(result, given)
-        elif isinstance(result[0], torch.Tensor) and isinstance(given, torch.Tensor):
-            _copy(result[0], given)
-        else:
-            result[0] = given
+        _hand_over(given, named.get(to))
         return _Done() if named.get("async_op") else None
 
     return call
 
 
-def _copy(result: torch.Tensor, given: torch.Tensor) -> None:
-    with torch.no_grad():
-        result.copy_(given.view(result.shape))
+def _hand_over(given: Any, result: Any) -> None:
+    """Give a result what each process has sent, or a list of results; None where another process sends or gets."""
+    if given is None or result is None:
+        return
+    if isinstance(result, torch.Tensor):
+        _copy(given, result)
+        return
+    for place, each in enumerate(result):
+        if isinstance(each, torch.Tensor) and isinstance(given, torch.Tensor):
+            _copy(given, each)
+        else:
+            result[place] = given
+
+
+def _copy(given: torch.Tensor, result: torch.Tensor) -> None:
+    """Copy values where a result is as large, so many times as large, or a part."""
+    ours, theirs = result.numel(), given.numel()
+    # Nothing may be allocated. Where that cannot be, values are not known.
+    with torch.no_grad(), contextlib.suppress(RuntimeError):
+        if theirs and ours % theirs == 0:
+            result.view(-1, theirs).copy_(given.view(1, theirs))
+        elif ours and theirs % ours == 0:
+            result.copy_(given.view(-1, *result.shape)[0])
 
 
 class _Done:

@@ -20,6 +20,7 @@ from torch.nn.modules.module import (
 from torch.utils.weak import WeakIdKeyDictionary
 
 from ...records.allocations import Place, TensorRole, Way
+from ..plans.layers import own_class
 from .frames import Line, is_in_engine, lines_here, told
 
 # What wrappers of a module call it, and those that hold nothing else.
@@ -164,7 +165,7 @@ class Places:
         while type(root).__name__ in _WRAPPERS and (children := list(root.children())):
             root = children[0]
         named = {id(each): path for path, each in root.named_modules()}
-        model = _Model(weakref.ref(top), type(root).__name__, len(named))
+        model = _Model(weakref.ref(top), own_class(root).__name__, len(named))
         self._models.append(model)
         for each in (module, *top.modules()):
             parts = named.get(id(each), "").split(".")

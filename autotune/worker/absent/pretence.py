@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copyreg
 import functools
 import importlib.util
 import inspect
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...records.cards import Card
 from . import cuda_in_cpp, cuda_in_python
@@ -60,7 +62,8 @@ def pretend(card: Card, recorder: AllocationRecorder, note: Callable[[str], None
     _leave_out(note)
     _load_here()
     _record_threads(recorder)
-    send_nothing()
+    _follow_sizes(recorder)
+    send_nothing(card.number)
     load_by_the_cpu()
     _address_storages()
     for name, functions in _IN_LIBRARIES.items():
@@ -74,7 +77,8 @@ def _hollow_parameters(recorder: AllocationRecorder) -> None:
     make = parameter.__new__
 
     def make_hollow(cls: Any, data: Any = None, requires_grad: bool = True, *arguments: Any, **keywords: Any) -> Any:
-        if isinstance(data, torch.Tensor) and not isinstance(data, FakeTensor) and data.device.type == "cpu":
+        is_whole = isinstance(data, torch.Tensor) and not is_traceable_wrapper_subclass(data)
+        if is_whole and not isinstance(data, FakeTensor) and data.device.type == "cpu":
             data = recorder.hollow(data)
         made = make(cls, data, requires_grad, *arguments, **keywords)
         recorder.is_trained(made)
@@ -84,12 +88,22 @@ def _hollow_parameters(recorder: AllocationRecorder) -> None:
 
     def swap(first: Any, second: Any) -> None:
         # torch's own refuses tensors with weak references, and the fake mode keeps some.
+        slots = [{name: getattr(one, name) for name in _slots(one)} for one in (second, first)]
         first.__class__, second.__class__ = second.__class__, first.__class__
         first.__dict__, second.__dict__ = second.__dict__, first.__dict__
         native: Any = torch._C
         native._swap_tensor_impl(first, second)
+        for one, values in zip((first, second), slots, strict=True):
+            for name, value in values.items():
+                setattr(one, name, value)
 
     torch.utils.swap_tensors = swap
+
+
+def _slots(tensor: Any) -> list[str]:
+    """Return what a tensor has in slots, as a DTensor has its local one."""
+    slots: Any = copyreg
+    return [name for name in slots._slotnames(type(tensor)) if hasattr(tensor, name)]
 
 
 # To draw a number within bounds takes as long as so many without.
@@ -132,9 +146,12 @@ def _answer_questions(recorder: AllocationRecorder) -> None:
 
     def set_data(one: Any, other: Any) -> None:
         data.__set__(one, other)
+        if isinstance(other, FakeTensor):
+            one.fake_device = other.fake_device
         recorder.data_set(one, other)
 
     fake.data = property(data.__get__, set_data)
+    fake.is_meta = property(lambda one: one.device.type == "meta")
 
 
 def _address_storages() -> None:
@@ -226,6 +243,22 @@ def _load_here() -> None:
     loader.__init__ = make_here
 
 
+def _follow_sizes(recorder: AllocationRecorder) -> None:
+    """Tell the recorder where a storage gets another size: FSDP empties those of gathered parameters."""
+    storage: Any = torch.UntypedStorage
+    resize = storage.resize_
+
+    @functools.wraps(resize)
+    def resize_(self: torch.UntypedStorage, size: int) -> Any:
+        before = self.nbytes()
+        resized = resize(self, size)
+        if self.nbytes() != before:
+            recorder.resized(self)
+        return resized
+
+    storage.resize_ = resize_
+
+
 def _record_threads(recorder: AllocationRecorder) -> None:
     """Have the recorder be active in threads that the script starts: libraries load weights in some."""
     run = threading.Thread.run
@@ -248,6 +281,9 @@ def _no_bytes(*_: Any, **__: Any) -> bytes:
 _IN_LIBRARIES: dict[str, dict[str, Callable[..., Any]]] = {
     # It takes fake tensors for a compiler's, and then builds masks that a run on a GPU does without.
     "transformers.utils.import_utils": {"is_fake_tensor": _say_no, "is_tracing": _say_no},
+    # Random numbers of DTensors go by the state of the device's generator.
+    "torch.distributed.tensor._random": {"is_rng_supported_mesh": _say_no},
+    "torch.distributed.tensor._dispatch": {"is_rng_supported_mesh": _say_no},
     "safetensors.torch": {"save_file": _save_nothing, "save_model": _save_nothing, "save": _no_bytes},
 }
 """What stands in for functions of libraries, by their modules."""

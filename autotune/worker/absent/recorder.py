@@ -19,7 +19,11 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    is_traceable_wrapper_subclass,
+    is_traceable_wrapper_subclass_type,
+)
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
@@ -84,9 +88,10 @@ class AllocationRecorder(TorchDispatchMode):
         self._operators: list[OperatorCall] = []
         self._stream = 0  # of the last event
         self._places, self._place = places, -1  # of the last event
-        self._tensors: list[FirstTensor] = []
+        self._tensors: list[FirstTensor] = []  # by the number of the storage
         self._thread = threading.local()
         self._known: dict[int, int] = {}  # a storage's address to its number
+        self._emptied: dict[int, tuple[weakref.ref[torch.UntypedStorage], FirstTensor]] = {}  # by the same
         self._origins: dict[int, int] = {}  # storages that are watched, and their copies: the number of the first
         self._forgotten: set[int] = set()
         self._readers: dict[int, str] = {}  # of storages that are watched: the first operator that takes one, and where
@@ -155,18 +160,18 @@ class AllocationRecorder(TorchDispatchMode):
             tuple(self._storage_bytes),
             tuple(operators),
             places=() if self._places is None else self._places.all(),
-            tensors=tuple(self._tensors),
+            tensors=() if self._places is None else tuple(self._tensors),
         )
 
     def note_role(self, role: TensorRole, parameter: str, tensor: torch.Tensor | None) -> None:
         """Note what the storage of a tensor is used for, if places are told."""
-        number = None if tensor is None else self._known.get(tensor.untyped_storage()._cdata)
-        if number is not None and self._tensors:
+        number = None if tensor is None else self.number_of(tensor)
+        if number is not None:
             self._tensors[number] = replace(self._tensors[number], role=role, parameter=parameter)
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Return the number of the storage of a tensor; None if the tensor is not on the device."""
-        return self._known.get(tensor.untyped_storage()._cdata)
+        return self._known.get(_held_in(tensor).untyped_storage()._cdata)
 
     def watch(self, number: int) -> None:
         """See what becomes of a storage, and of its copies: the script may then be told to have made none of them."""
@@ -228,6 +233,11 @@ class AllocationRecorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operator: on fake tensors where one of them, or its result, is on CUDA."""
+        if any(map(is_traceable_wrapper_subclass_type, types)):
+            return NotImplemented  # as with DTensor, which comes back with the tensors that it holds
+        fake_mode = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+        if fake_mode not in (None, self._fake):
+            return func(*args, **(kwargs or {}))  # a library wants to know shapes
         keywords = {**(kwargs or {})}
         assert self._accumulation is not None, "it has been entered"
         if self._accumulation.is_in_place(func, args):
@@ -297,9 +307,8 @@ class AllocationRecorder(TorchDispatchMode):
             new = len(storages - self._known.keys())
             if leaves and (new or call is not None):
                 self._go_to_stream_of_thread()
-            if leaves and place != self._place:
-                self._place = place
-                self._add("w", place)
+            if leaves:
+                self._be_at(place)
             if leaves and call is not None:
                 self._add("o", len(self._operators))
                 self._operators.append(replace(call, num_results=new))
@@ -387,18 +396,44 @@ class AllocationRecorder(TorchDispatchMode):
                 events.append((kind, number))
         return events, operators
 
+    def _be_at(self, place: int) -> None:
+        if place != self._place:
+            self._place = place
+            self._add("w", place)
+
     def _see(self, tensor: torch.Tensor) -> None:
         storage = tensor.untyped_storage()
-        key = storage._cdata
-        if key in self._known:
-            return
-        number = self._known[key] = len(self._storage_bytes)
+        if storage._cdata not in self._known:
+            self._allocated(storage, FirstTensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
+
+    def _allocated(self, storage: torch.UntypedStorage, first: FirstTensor) -> None:
+        key, number = storage._cdata, len(self._storage_bytes)
+        self._known[key] = number
         self._storage_bytes.append(storage.nbytes())
-        if self._places is not None:
-            self._tensors.append(FirstTensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch.")))
+        self._tensors.append(first)
         self._add("a", number)
         # The Python object of a storage lives as long as the storage.
         self._references[number] = weakref.ref(storage, functools.partial(self._gone, key, number))
+
+    def resized(self, storage: torch.UntypedStorage) -> None:
+        """Note that a storage has another size from here on, as those of gathered parameters have."""
+        key, is_empty = storage._cdata, not storage.nbytes()
+        with self._lock:
+            before = self._known.pop(key, None)
+            emptied, first = self._emptied.pop(key, (None, None))
+            if before is not None:
+                self._references.pop(before)
+                first = self._tensors[before]
+            elif first is None or emptied is None or emptied() is not storage or self._is_aside:
+                return
+            if is_empty:
+                self._emptied[key] = weakref.ref(storage), first
+            else:
+                self._go_to_stream_of_thread()
+                self._be_at(-1 if self._places is None else self._places.here("resize_"))
+                self._allocated(storage, first)
+            if before is not None:
+                self._add("f", before)
 
     def _gone(self, key: int, number: int, _: Any) -> None:
         self._references.pop(number, None)
@@ -417,6 +452,14 @@ class GraphRecorder(AllocationRecorder):
     def ignore_compile_internals(cls) -> bool:
         """Let Dynamo compile while the recorder is active: it traces in a mode of its own, which goes first."""
         return True
+
+
+def _held_in(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the tensor that has the memory of another, as a DTensor's local one."""
+    if not is_traceable_wrapper_subclass(tensor):
+        return tensor
+    (name, *_), _ = tensor.__tensor_flatten__()
+    return _held_in(getattr(tensor, name))
 
 
 def _described(name: str, args: Any, keywords: Any) -> OperatorCall | None:

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from ...metering.trial_meter import Window
 from ...records.allocations import Traced
+from ...records.cards import Card
 from ...records.look_ahead import READING_S, SeenBatch
 from ...records.outcome import Fallback
 from ...records.run import ALL_BLOCKS, FOLLOWED_TEST
@@ -33,6 +34,7 @@ from .base import Mode
 
 # Optimizers make their state in their first step. Where there are several, the others may step after the leading one.
 _STEPS, _STEPS_OF_SEVERAL = 2, 3
+_SEVERAL = "Give the script itself, without a launcher, and its GPUs as in --for {}xh100-80gb."
 # Batches that a library has drawn before the reading come first. A script may take no step with a batch.
 _MOST_STEPS_UNREAD, _MOST_STEPS = 8, 32
 
@@ -62,6 +64,12 @@ class TraceMode(Mode):
         self._blocks: dict[nn.Module, list[nn.Module]] = {}
 
     @property
+    def _card(self) -> Card:
+        card = self._process.request.card
+        assert card is not None, "a request to trace names a card"
+        return card
+
+    @property
     def least_steps(self) -> int:
         """Return the number of steps, though a script whose places are told may have fewer."""
         return _STEPS_OF_SEVERAL
@@ -70,11 +78,10 @@ class TraceMode(Mode):
         """Put the card in the place of this process's GPU."""
         torch.manual_seed(SEED)  # runs of one command are compared, and a script may shuffle
         self._recorder.draws = self._process.request.look_ahead > 0
-        process, card = self._process, self._process.request.card
+        process = self._process
         self._script.loaders.make_reader = lambda: BatchReader(process.request.look_ahead, READING_S, self._recorder)
-        assert card is not None, "a request to trace names a card"
         try:
-            pretend(card, self._recorder, process.note)
+            pretend(self._card, self._recorder, process.note)
         except CannotPretendError as error:
             process.give_up(Fallback(cause=str(error), advice=ON_THE_GPU))
         if self._places is not None:
@@ -83,10 +90,10 @@ class TraceMode(Mode):
 
     def ready(self) -> None:
         """Begin a forward: the training call is about to be made."""
-        several = self._process.num_processes
-        if several > 1:
-            cause = f"the script trains in {several} processes, and only one can be followed without their GPUs"
-            self._process.give_up(Fallback(cause=cause, advice="Start it as one process, as it would be on one GPU."))
+        process = self._process
+        if process.num_processes > 1 and self._card.number == 1:
+            cause = f"the script trains in {process.num_processes} processes, and no more than one GPU was named"
+            process.give_up(Fallback(cause=cause, advice=_SEVERAL.format(process.num_processes)))
         self._recorder.begin("forward")
 
     def inputs(self, call: RootCall) -> None:
@@ -163,6 +170,8 @@ class TraceMode(Mode):
         )
         if problem is not None:
             process.give_up(problem)
+        if process.num_processes < self._card.number:
+            process.note(f"the script trained in one process: it makes no process group for {self._card.number} GPUs")
         reader = self._script.loaders.reader()
         ahead = None if reader is None else reader.found(self._of_steps)
         if process.request.look_ahead and (ahead is None or not ahead.was_read):

@@ -21,6 +21,9 @@ from .repeatable import Repeatable
 _INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
 
 
+_SHARDING = "torch.distributed."
+
+
 @dataclass(frozen=True)
 class Layer:
     """One call of a repeated block: its forward nodes, those that a plan recomputes, and those that others read."""
@@ -54,7 +57,13 @@ def outermost_blocks(root: nn.Module) -> list[nn.Module]:
 
 def class_name_of(module: nn.Module) -> str:
     """Return the name of a module's class as a cluster id has it."""
-    return _in_cluster_id(type(module).__name__)
+    return _in_cluster_id(own_class(module).__name__)
+
+
+def own_class(module: nn.Module) -> type:
+    """Return the class that the script gave a module: `fully_shard` makes another one of it and of `FSDPModule`."""
+    made, *of = type(module).__bases__[:2]
+    return of[0] if of and made.__module__.startswith(_SHARDING) else type(module)
 
 
 def _in_cluster_id(class_name: str) -> str:
