@@ -167,7 +167,7 @@ CardsOption = Annotated[
         read_cards,
         "--for",
         metavar="CARD,...",
-        help="GPUs that this machine need not have, as in a100-40g,rtx4090-24g or 48GiB: tell which batch sizes fit "
+        help="GPUs that this machine need not have, as in a100-40g,8xh100-80g or 48GiB: tell which batch sizes fit "
         "them, by sizes alone.",
     ),
 ]

@@ -92,11 +92,32 @@ def test_a_process_that_torchrun_starts_alone_is_followed_over_nccl(tmp_path: Pa
     assert "The script should fit 24GiB at its own batch size of 32" in run.output.decode()
 
 
-def test_a_script_that_trains_on_two_gpus_is_refused(tmp_path: Path) -> None:
+def test_a_launcher_of_several_processes_is_refused(tmp_path: Path) -> None:
     run = run_inside("fit", *torchrun(2), folder=tmp_path)
 
-    cause = "cannot be followed without the GPU: the script trains in 2 processes, and only one can be followed"
-    check_told(run, status=1, cause=cause, next_step="Start it as one process, as it would be on one GPU")
+    cause = "cannot be followed without the GPU: the script trains in 2 processes, and only the first can be followed"
+    check_told(run, status=1, cause=cause, next_step="Give the script itself, .* as in --for 2xh100-80gb")
+
+
+def test_a_script_is_followed_as_the_first_of_eight_processes(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPTS / "nccl.py", "--for", "8xt4-16g", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    said = " ".join(run.output.decode().split())
+    assert said.startswith("The script should fit 8xt4-16gb at its own batch size of 32 in each process: it needs ")
+    assert "on each GPU." in said
+    assert "8xt4-16gb 8 x 14.6 GiB " in said
+    assert "Memory is that of one GPU: the first process was followed, and sent nothing to the others." in said
+    # Each has 64 of the 512 samples.
+    assert "cannot be followed without the GPU at batch 64" in said
+
+
+def test_a_script_that_trains_in_one_process_on_several_gpus_is_told(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "2xa100-40g", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    told = "Note: the script trained in one process: it makes no process group for 2 GPUs"
+    assert told in " ".join(run.output.decode().split())
 
 
 def test_an_unknown_card_is_refused_before_anything_runs(tmp_path: Path) -> None:

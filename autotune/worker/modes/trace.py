@@ -34,7 +34,7 @@ from .base import Mode
 
 # Optimizers make their state in their first step. Where there are several, the others may step after the leading one.
 _STEPS, _STEPS_OF_SEVERAL = 2, 3
-_SEVERAL = "Give the script itself, without a launcher, and its GPUs as in --for {}xh100-80gb."
+_SEVERAL = "Give the script itself, without a launcher, and its GPUs by their number, as in --for {}xh100-80gb."
 # Batches that a library has drawn before the reading come first. A script may take no step with a batch.
 _MOST_STEPS_UNREAD, _MOST_STEPS = 8, 32
 
@@ -79,6 +79,9 @@ class TraceMode(Mode):
         torch.manual_seed(SEED)  # runs of one command are compared, and a script may shuffle
         self._recorder.draws = self._process.request.look_ahead > 0
         process = self._process
+        started = int(os.environ.get("WORLD_SIZE", "1"))
+        if started > 1:
+            self._refuse_several(started)
         self._script.loaders.make_reader = lambda: BatchReader(process.request.look_ahead, READING_S, self._recorder)
         try:
             pretend(self._card, self._recorder, process.note)
@@ -88,12 +91,15 @@ class TraceMode(Mode):
             self._places.install()
         self._change = make_change(process.request.change, self._recorder)
 
+    def _refuse_several(self, processes: int) -> None:
+        cause = f"the script trains in {processes} processes, and only the first can be followed, without the others"
+        self._process.give_up(Fallback(cause=cause, advice=_SEVERAL.format(processes)))
+
     def ready(self) -> None:
         """Begin a forward: the training call is about to be made."""
         process = self._process
         if process.num_processes > 1 and self._card.number == 1:
-            cause = f"the script trains in {process.num_processes} processes, and no more than one GPU was named"
-            process.give_up(Fallback(cause=cause, advice=_SEVERAL.format(process.num_processes)))
+            self._refuse_several(process.num_processes)
         self._recorder.begin("forward")
 
     def inputs(self, call: RootCall) -> None:
