@@ -31,8 +31,6 @@ from .side_by_side import SideBySide, say_nothing
 Run = Callable[[Request, str], RunResult]
 
 _LARGEST_SIZE = 1 << 20
-# Sizes that are guessed from a straight line, before the rest is halved again and again.
-_MOST_GUESSES = 8
 # So many times the largest size that is known to fit may be guessed.
 _MOST_AT_ONCE = 8
 # Bytes that a third batch size may lie beside the line through two, as a share of all.
@@ -141,6 +139,21 @@ def _by_generation(
         raise next(error for error, _ in fitted if isinstance(error, DiscoveryError))
     fits = {card: fit for _, alike in fitted for card, fit in alike.items()}
     return own, tuple(fits[card] for card in cards)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """How the largest size is looked for: at first ``guesses`` lie on a straight line, then the rest is halved.
+
+    ``close``: as a share, how close to the largest that fits one may be that does not.
+    """
+
+    guesses: int
+    tries: int
+    close: float
+
+
+_ON_A_LINE, _BY_RUNS = _Search(8, _LARGEST_SIZE, 0.0), _Search(2, _MOST_RUNS, _CLOSE)
 
 
 @dataclass(frozen=True)
@@ -443,20 +456,18 @@ def _way(traces: _Traces, card: Card, blocks: int) -> Way:
     own, limit_bytes = at(traces.own.batch_size), card.holds_up_to(CARD_ERROR)
     if own.batch_size is None or traces.own_alone:
         return Way(own, None, traces.own_alone)
-    close, most_tries = (_CLOSE, _MOST_RUNS) if traces.is_followed else (0.0, _LARGEST_SIZE)
+    search = _BY_RUNS if traces.is_followed else _ON_A_LINE
     try:
-        largest, beyond = _largest(own.batch_size, at, limit_bytes, close=close, most_tries=most_tries)
+        largest, beyond = _largest(own.batch_size, at, limit_bytes, search)
         return Way(own, largest, beyond=beyond)
     except DiscoveryError as error:
         return Way(own, None, str(error))
 
 
 def _largest(
-    start: int, at: Callable[[int], CardPeak], limit_bytes: int, *, close: float, most_tries: int
+    start: int, at: Callable[[int], CardPeak], limit_bytes: int, search: _Search
 ) -> tuple[CardPeak | None, str]:
-    """Return the largest size known to fit, None if none is; one larger by a share of ``close`` does not.
-
-    If that is not known since the larger one cannot be followed, the second is the reason.
+    """Return the largest size known to fit, None if none is; and why no larger one is known not to, where that is so.
 
     A peak takes long to simulate, and nearly lies on a straight line up to where the card is full.
 
@@ -469,9 +480,9 @@ def _largest(
     slope = max(1.0, (at(other).roomy_bytes - at(start).roomy_bytes) / (other - start))
     low = max((size for size in (start, other) if at(size).fits), default=0)
     high = min((size for size in (start, other) if not at(size).fits), default=_LARGEST_SIZE + 1)
-    peak, guesses, beyond = at(low or high), _MOST_GUESSES, ""
-    for _ in range(most_tries):
-        if high - low <= max(1, close * low):
+    peak, guesses, beyond = at(low or high), search.guesses, ""
+    for _ in range(search.tries):
+        if high - low <= max(1, search.close * low):
             break
         over, size = peak.roomy_bytes - limit_bytes, peak.batch_size
         if guesses and size is not None and not (peak.fits and over > 0):
@@ -479,10 +490,12 @@ def _largest(
         else:
             # A card that frees what is cached seldom holds half as much again.
             guesses, size = 0, (low + min(high, 2 * low or high)) // 2
-        size = min(max(size, low + max(1, int(close * low))), _MOST_AT_ONCE * low or high, high - 1)
+        size = min(max(size, low + max(1, int(search.close * low))), _MOST_AT_ONCE * low or high, high - 1)
         try:
             peak = at(size)
             low, high, beyond = (size, high, beyond) if peak.fits else (low, size, "")
         except DiscoveryError as error:  # an epoch has too few samples, or a step cannot be followed at that size
             guesses, high, beyond = 0, size, str(error)
+    if high > _LARGEST_SIZE and search.tries < _LARGEST_SIZE:
+        beyond = f"no more than {search.tries} runs look for the largest"
     return (at(low) if low else None), beyond

@@ -448,3 +448,22 @@ def test_shapes_that_a_library_wants_to_know_are_not_recorded() -> None:
         """
     )
     assert printed.split() == ["cuda:0", "0"]
+
+
+def test_batches_that_are_kept_to_be_handed_out_hold_no_memory() -> None:
+    printed = run_on_absent_card(
+        """
+        from autotune.worker.hooks.look_ahead import BatchReader
+        reader, sizes = BatchReader(100, 60.0, recorder), iter(range(50, 60))
+
+        def draw():
+            return torch.zeros(8, 50000, device="cuda")[:, :next(sizes)], 8
+
+        for per_step in (0, *[1] * 11):
+            batch = reader.next(draw, per_step)[1][0][:, 1:]
+            trace = recorder.trace()
+            print(trace.kinds.count("a") - trace.kinds.count("f"), end=" ")
+        print(*{one // 8 // 4 for one in trace.storage_bytes})
+        """
+    )
+    assert printed.split() == [*["1"] * 12, "50000"]

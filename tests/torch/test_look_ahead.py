@@ -62,6 +62,7 @@ class GpuMemory:
 
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
+        self.made: list[torch.Tensor] = []
         self.is_aside = False
 
     @property
@@ -71,11 +72,15 @@ class GpuMemory:
     def make(self, *shape: int) -> torch.Tensor:
         made = torch.zeros(shape, device="meta")
         if not self.is_aside:
-            self.numbers[id(made)] = len(self.numbers)
+            self.numbers[made.untyped_storage()._cdata] = len(self.numbers)
+            self.made.append(made)
         return made
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
-        return self.numbers.get(id(tensor))
+        return self.numbers.get(tensor.untyped_storage()._cdata)
+
+    def bytes_since(self, number: int) -> int:
+        return sum(made.nbytes for made in self.made[number:])
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
@@ -104,6 +109,40 @@ def test_batches_on_a_gpu_are_cloned_but_for_what_they_share() -> None:
     assert [one["x"].shape[1] for one in given] == [3, 4, 5, 6, 7, 4, 5]
     assert not [one for one in given[1:] if any(one["x"] is each for each in drawn)]
     assert all(kept["x"] is not drawn[0] for (kept, _) in reader._kept.values())
+
+
+@pytest.mark.parametrize(("more", "reads"), [(2**17, True), (2**19, False)])
+def test_nothing_is_read_ahead_where_more_is_made_on_the_gpu_than_the_batches(more: int, reads: bool) -> None:
+    """Guards collate functions that compute there, and data sets that keep what they have loaded there."""
+    memory = GpuMemory()
+    reader = BatchReader(100, 60.0, memory)
+    kept = []
+
+    def draw() -> tuple[Any, int]:
+        kept.append(memory.make(more))
+        return memory.make(4, 3 + len(kept)), 4
+
+    for per_step in (0, 1):
+        reader.next(draw, per_step)
+    assert (reader.has_read, reader.refusal) == (reads, "" if reads else "its loader computes on the GPU")
+
+
+def test_views_in_a_batch_stay_views_of_all_that_they_are_a_part_of() -> None:
+    memory = GpuMemory()
+    reader = BatchReader(100, 60.0, memory)
+    sizes = iter(range(5, 9))
+
+    def draw() -> tuple[Any, int]:
+        block = memory.make(4, 3 + next(sizes))
+        return {"part": block[:, :2], "other": block[1:], "wide": block[:1].expand(9, -1)}, 4
+
+    reader.next(draw, 0)
+    for _ in range(3):
+        _, (batch, _) = reader.next(draw, 1)
+        (storage,) = {one.untyped_storage()._cdata: one.untyped_storage() for one in batch.values()}.values()
+        length = batch["other"].shape[1]
+        assert storage.nbytes() == 4 * 4 * length
+        assert [tuple(one.shape) for one in batch.values()] == [(4, 2), (3, length), (9, length)]
 
 
 def test_the_largest_comes_again_if_it_was_the_first() -> None:

@@ -428,12 +428,30 @@ class TestBatches:
         )
 
     def test_where_the_size_changes_nothing_no_run_takes_many_times_the_size_of_those_before(self) -> None:
-        traced = self.read(100, 400, followed=(1, 2))
+        traced = self.read(100, 400, 100, followed=(1, 2))
         run, asked = run_with(lambda request: replace(traced, batch_size=request.batch_size or 2))
-        trace_cards(StudySpec("/train.py"), cards(12), run, look_ahead=50)
+        found, fits = trace_cards(StudySpec("/train.py"), cards(12), run, look_ahead=50)
         tried = [request.batch_size or 2 for request in asked]
         assert len(tried) <= 8
+        assert cards_table(found, fits).rows[0][4] == f"{max(tried)} or more"
+        told = "Some larger batch sizes are not told: no more than 6 runs look for the largest."
+        assert told in cards_sentences(found, fits)
         assert max(after / before for before, after in pairwise(tried)) <= 8
+
+    def test_a_size_is_found_though_guesses_from_small_ones_lead_to_far_too_small_ones(self) -> None:
+        def traced(request: Request) -> Traced:
+            size = request.batch_size or 4
+            needed = int(1000 * size**0.5) & ~1  # what doubles from 4 to 16 samples
+            return replace(self.read(needed, needed // 2, 4, followed=(1, 2)), batch_size=size)
+
+        run, asked = run_with(traced)
+        found, fits = trace_cards(StudySpec("/train.py"), cards(12), run, look_ahead=50)
+        (told,) = largest(fits)
+        tried = [request.batch_size or 4 for request in asked]
+        assert told is not None
+        assert told >= 40
+        assert min(size for size in tried if size > told) <= 1.5 * told
+        assert cards_table(found, fits).rows[0][4] == str(told)
 
     def test_where_no_second_size_can_be_followed_the_reason_is_told(self) -> None:
         found, fits = trace_cards(StudySpec("/train.py"), cards(70), run_with(self.reading(samples=6))[0], look_ahead=9)

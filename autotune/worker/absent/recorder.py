@@ -145,6 +145,10 @@ class AllocationRecorder(TorchDispatchMode):
         """Return how many storages have been recorded; the next one has this number."""
         return len(self._storage_bytes)
 
+    def bytes_since(self, number: int) -> int:
+        """Return the bytes of the storages from a number on."""
+        return sum(self._storage_bytes[number:])
+
     def trace(self) -> AllocationTrace:
         """Return what was recorded."""
         events: list[tuple[EventKind, int]] = []

@@ -16,12 +16,15 @@ import torch
 from ...records.look_ahead import Dimension, LookAhead, SeenBatch, Shape
 from .batch_parts import MOST_NAMED, MOST_VALUES, PLAIN, parts_of
 
+Aside = Callable[[], contextlib.AbstractContextManager[None]]
 # A batch and the number of its samples.
 Drawn = tuple[Any, int]
 
 _MOST_DEPTH, _MOST_NAMES = 5, 100
 # Batches that are handed to the script in the place of later ones, and how often the last of them.
 _MOST_HANDED, _FIRST_AGAIN, _LAST_HANDED = 9, 2, 8
+# What may be made on the GPU for a batch, as a share of what it has there, and in bytes: a sampler has indices there.
+_MOST_MADE, _NEARLY_NOTHING = 1.1, 1 << 20
 # In the place of the number of a storage: it was made aside, or is not on the GPU.
 _MADE_ASIDE, _ELSEWHERE = -1, -2
 
@@ -35,6 +38,9 @@ class RecordedMemory(Protocol):
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Return the number of a tensor's storage; None if it is not recorded."""
+
+    def bytes_since(self, number: int) -> int:
+        """Return the bytes of the storages from a number on."""
 
     def aside(self) -> contextlib.AbstractContextManager[None]:
         """Record nothing meanwhile."""
@@ -161,7 +167,8 @@ class BatchReader(EpochReading):
         number = self._waiting.pop(0)
         batch, samples = self._kept[number]
         # What was made aside is made anew, and so recorded.
-        return self.seen[number - 1], (_copied(batch, lambda one: self._number_of(one) == _MADE_ASIDE), samples)
+        copied = _copied(batch, lambda one: self._number_of(one) == _MADE_ASIDE, self._aside)
+        return self.seen[number - 1], (copied, samples)
 
     @property
     def has_read(self) -> bool:
@@ -177,7 +184,7 @@ class BatchReader(EpochReading):
         """Draw batches to the end; return the numbers of those to hand out, each as often as a step takes batches."""
         before = len(self.seen)
         self._next = range(before + 1, before + 1 + _FIRST_AGAIN)
-        with contextlib.nullcontext() if self._memory is None else self._memory.aside():
+        with self._aside():
             self.read(lambda: self._keep(draw()))
         if not self.seen:
             raise StopIteration
@@ -189,12 +196,24 @@ class BatchReader(EpochReading):
         order = [*new, *new[:_FIRST_AGAIN], *[last] * _LAST_HANDED]
         return [*order[:1] * (-before % per_step), *(number for number in order for _ in range(per_step))]
 
+    def _aside(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext() if self._memory is None else self._memory.aside()
+
     def _number_of(self, tensor: torch.Tensor) -> int:
         """Return the number of a tensor's storage, or why it has none."""
         if self._memory is None or tensor.device.type == "cpu":
             return _ELSEWHERE
         number = self._memory.number_of(tensor)
         return _MADE_ASIDE if number is None else number
+
+    def _why_more(self, batch: Any, begin: float) -> str:
+        """Say so if more was made on the GPU than a batch has there, which reading ahead would not record."""
+        if self._memory is None or math.isinf(begin):
+            return ""
+        sizes = (one.untyped_storage() for one in tensors_in(batch) if self._number_of(one) >= begin)
+        has = sum({one._cdata: one.nbytes() for one in sizes}.values())
+        made = self._memory.bytes_since(int(begin))
+        return "its loader computes on the GPU" if made > _MOST_MADE * has + _NEARLY_NOTHING else ""
 
     def _keep(self, drawn: Drawn, begin: float = math.inf) -> SeenBatch:
         """Note a batch; keep a copy of it in the place of the one that others stand for best, if that is another.
@@ -204,7 +223,9 @@ class BatchReader(EpochReading):
         batch = self.see(drawn[0])
         if not self._most or self.refusal:
             return batch
-        self.refusal = why_unreadable(batch, drawn[0], on_gpu=self._memory is not None)
+        self.refusal = why_unreadable(batch, drawn[0], on_gpu=self._memory is not None) or self._why_more(
+            drawn[0], begin
+        )
         if self.refusal:
             return batch
         kept = [self.seen[number - 1] for number in self._kept]
@@ -212,9 +233,9 @@ class BatchReader(EpochReading):
             return batch
         spare = _spare([*kept, batch], self._next) if len(kept) == _MOST_HANDED else None
         if spare is not batch:
-            with contextlib.nullcontext() if self._memory is None else self._memory.aside():
+            with self._aside():
                 # Else what was recorded for the batch would be held while it is kept.
-                copied = _copied(drawn[0], lambda one: self._number_of(one) >= begin)
+                copied = _copied(drawn[0], lambda one: self._number_of(one) >= begin, self._aside)
             self._kept[batch.number] = copied, drawn[1]
             if spare is not None:
                 del self._kept[spare.number]
@@ -327,10 +348,26 @@ def _shapes(value: Any, name: str, depth: int) -> Iterator[tuple[str, Shape]]:
             yield from _shapes(one, f"{name}.{key}".lstrip("."), depth + 1)
 
 
-def _copied(batch: Any, is_cloned: Callable[[torch.Tensor], bool]) -> Any:
-    """Return a batch with containers of its own, as a script may change them, and with some of its tensors cloned."""
+def _copied(batch: Any, is_cloned: Callable[[torch.Tensor], bool], aside: Aside) -> Any:
+    """Return a batch with containers of its own, as a script may change them, and with some of its tensors cloned.
+
+    What shares a storage does so in the copy, which has all of the storage.
+    """
+    wholes: dict[tuple[int, torch.dtype], torch.Tensor] = {}
+
+    def cloned(one: torch.Tensor) -> torch.Tensor:
+        storage = one.untyped_storage()
+        key = storage._cdata, one.dtype
+        if key not in wholes:
+            with aside():
+                whole = one.as_strided((storage.nbytes() // one.element_size(),), (1,), 0)
+            wholes[key] = whole.clone()
+        return wholes[key].as_strided(one.shape, one.stride(), one.storage_offset())
+
     try:
-        return copy.deepcopy(batch, {id(one): one.clone() if is_cloned(one) else one for one in tensors_in(batch)})
+        with torch.no_grad():
+            copies = {id(one): cloned(one) if is_cloned(one) else one for one in tensors_in(batch)}
+        return copy.deepcopy(batch, copies)
     except Exception:
         return batch  # what cannot be copied is seldom changed
 
