@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,8 @@ Floats = npt.NDArray[np.float64]
 _NOT_SIMULATED = "the peak is that of a few batches of the epoch; those between them may leave more in the cache"
 # Each event takes some microseconds to simulate.
 _MOST_EVENTS, _LEAST_STEPS = 400_000, 16
+# A second epoch meets what the first has left in the cache.
+_EPOCHS = 2
 # Steps that formulas are made from.
 _MOST_KNOWN = 16
 _TWO = 2
@@ -33,7 +36,10 @@ _START, _BACKWARD = AllocationTrace.PHASES.index("start"), AllocationTrace.PHASE
 
 
 def with_epoch(traced: Traced) -> Traced:
-    """Return a trace of an epoch's steps in their order, from a run that has read it ahead and followed some of it.
+    """Return a trace of the steps of two epochs, from a run that has read one ahead and followed some of it.
+
+    The second has the batches of the first, in another order if the script shuffles. Then it also has a batch as long
+    as the last one, should that lack samples, and with all of them: it comes together in another way.
 
     The bytes of each storage are a polynomial in the sizes of a batch, by least squares. A step with a batch that was
     followed has the bytes that were seen. First steps of another form stay as they are. Of a long epoch, those steps
@@ -44,12 +50,12 @@ def with_epoch(traced: Traced) -> Traced:
     if ahead is None or not ahead.has_larger:
         return traced
     try:
-        trace, batches = Epoch(traced.trace, ahead).at(ahead)
+        trace, batches, first = Epoch(traced.trace, ahead).at(ahead)
     except FormatError as error:
         followed = {batch.number for step in ahead.followed for batch in step}
         is_all = len(followed) == len(ahead.elements)
         return traced if is_all else replace(traced, notes=(*traced.notes, f"{_NOT_SIMULATED}: {error}"))
-    return replace(traced, trace=trace, ahead=replace(ahead, followed=batches, is_simulated=True))
+    return replace(traced, trace=trace, ahead=replace(ahead, followed=batches, is_simulated=True, first_steps=first))
 
 
 class Epoch:
@@ -80,21 +86,23 @@ class Epoch:
         oldest = self._steps[place].oldest
         return oldest <= place and all(self._is_alike[place - oldest : place])
 
-    def at(self, ahead: LookAhead) -> tuple[AllocationTrace, tuple[tuple[SeenBatch, ...], ...]]:
-        """Return the trace with batches of these sizes, and the batches of its steps.
+    def at(self, ahead: LookAhead) -> tuple[AllocationTrace, tuple[tuple[SeenBatch, ...], ...], int]:
+        """Return the trace with batches of these sizes, the batches of its steps, and how many are the first epoch's.
 
         Raises:
             FormatError: the steps do not tell.
         """
         per_step, known = self._per_step, self._known(ahead)
-        sizes = _Sizes(ahead, known, self._pattern.parts(per_step))
+        filled = ahead.filled()
+        sizes = _Sizes(filled, known, self._pattern.parts(per_step), is_filled=filled is not ahead)
         self._check(sizes, len(ahead.sizes))
         begins = range(1, len(ahead.sizes) - per_step + 2, per_step)
         numbers = [range(begin, begin + per_step) for begin in begins]
-        most = max(_LEAST_STEPS, _MOST_EVENTS // len(self._pattern.events))
+        most = max(_LEAST_STEPS, _MOST_EVENTS // len(self._pattern.events) // _EPOCHS)
         always = {*range(self._first), *((number - 1) // per_step for number in known)}
         made, of_steps = _MadeTrace(), []
-        for place, chosen in enumerate(_chosen([max(map(sizes.bytes_of, step)) for step in numbers], always, most)):
+        order = _chosen([max(map(sizes.bytes_of, step)) for step in numbers], always, most)
+        for place, chosen in enumerate(order):
             step = self._steps[place] if place < self._first else self._pattern
             if place >= self._first or self._is_alike[place]:
                 made.add(step, *sizes.of(numbers[chosen]))
@@ -102,11 +110,21 @@ class Epoch:
             else:
                 made.add(step, step.storage_bytes, step.operators)
                 of_steps.append(self._followed[place])
+        again = [numbers[chosen] for chosen in order]
+        if len(filled.sizes) > len(ahead.sizes):
+            again.append(range(len(filled.sizes) - per_step + 1, len(filled.sizes) + 1))
+        first = len(of_steps)
+        for _ in range(_EPOCHS - 1):
+            if ahead.shuffles:
+                random.Random(0).shuffle(again)  # noqa: S311
+            for each in again:
+                made.add(self._pattern, *sizes.of(each))
+                of_steps.append(tuple(map(filled.batch, each)))
         if self._lacking is not None:
             step = self._steps[self._lacking]
             made.add(step, step.storage_bytes, step.operators)
             of_steps.append(self._followed[self._lacking])
-        return made.trace(expands=self._expands), tuple(of_steps)
+        return made.trace(expands=self._expands), tuple(of_steps), first
 
     def _check(self, sizes: _Sizes, full: int) -> None:
         """Raise FormatError if what a step does may depend on its batch: only the first step may be unlike others.
@@ -227,12 +245,14 @@ def _last_alike(steps: Sequence[_Step]) -> int:
 class _Sizes:
     """Knows the sizes of a step of the pattern, for each batch of an epoch."""
 
-    def __init__(self, ahead: LookAhead, known: dict[int, _Step], parts: tuple[list[int], list[int]]) -> None:
+    def __init__(
+        self, ahead: LookAhead, known: dict[int, _Step], parts: tuple[list[int], list[int]], *, is_filled: bool
+    ) -> None:
         self._known, self._parts = known, parts
         self._seen = np.array([step.storage_bytes for step in known.values()], dtype=np.float64)
         places, totals = [number - 1 for number in known], self._seen.sum(axis=1)
         missed = []
-        for features in _formulas(ahead, places):
+        for features in _formulas(ahead, places, is_filled=is_filled):
             # Weights with which values of the known batches sum up to that of a polynomial through them.
             self._weights = features @ np.linalg.pinv(features[places], rcond=_LEAST_SINGULAR)
             missed.append((np.abs(self._weights[places] @ self._seen - self._seen).sum(axis=1) / totals).max())
@@ -271,10 +291,11 @@ def _reads_sizes(call: OperatorCall) -> bool:
     return call.name in KERNELS and KERNELS[call.name].reads_sizes
 
 
-def _formulas(ahead: LookAhead, known: Sequence[int]) -> Iterator[Floats]:
+def _formulas(ahead: LookAhead, known: Sequence[int], *, is_filled: bool) -> Iterator[Floats]:
     """Give the terms of polynomials, as (batches, terms), that batches at ``known`` places tell; the likeliest first.
 
-    So many batches and one more must agree, unless the epoch has no other sizes.
+    So many batches and one more must agree, unless the epoch has no other sizes but that of a last batch that was
+    filled up.
     """
     elements = np.array(ahead.elements[: len(ahead.sizes)], dtype=np.float64)[:, None]
     sizes = np.array(ahead.sizes, dtype=np.float64) if ahead.varying else elements
@@ -283,9 +304,12 @@ def _formulas(ahead: LookAhead, known: Sequence[int]) -> Iterator[Floats]:
     if sizes.shape[1] == _TWO:  # attention takes the square of a length for each of a number of samples
         squares = (sizes[:, [0]] ** 2 * sizes[:, [1]], sizes[:, [1]] ** 2 * sizes[:, [0]])
         formulas += [np.hstack([formulas[0], one]) for one in squares]
-    formulas += [_products(sizes, 1), _products(elements, 2), _products(elements, 1)]
+    line = _products(sizes, 1)
+    formulas += [line, _products(elements, 2), _products(elements, 1)]
     are_all = len(np.unique(sizes, axis=0)) == len(np.unique(sizes[list(known)], axis=0))
     yield from (one for one in formulas if one.shape[1] < len(known) or are_all)
+    if is_filled and line.shape[1] == len(known):
+        yield line
 
 
 def _products(sizes: Floats, degree: int) -> Floats:

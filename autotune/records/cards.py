@@ -169,9 +169,9 @@ class CardFit:
     ``error`` is how far a peak may be off, as a share of it: a script fits if it does in so much less memory.
     ``batches`` are those with which the peak rises, where an epoch was read ahead. The tensors of half of all its
     batches need ``half_bytes`` at most, those of nine in ten ``nine_in_ten_bytes``; ``batches_over`` is of how many
-    they alone need more than the card has. ``runs_out_at`` is the batch at which memory runs out, None
-    where it does not. ``cut_to`` is the largest batch if all are cut so that the card should hold them; None where that
-    was not looked for, or is not known.
+    they alone need more than the card has. ``runs_out_at`` is the batch at which memory runs out, in the epoch
+    ``runs_out_in_epoch``; None where it does not. ``cut_to`` is the largest batch if all are cut so that the card
+    should hold them; None where that was not looked for, or is not known.
     """
 
     card: Card
@@ -186,6 +186,7 @@ class CardFit:
     nine_in_ten_bytes: int = 0
     batches_over: int = 0
     runs_out_at: SeenBatch | None = None
+    runs_out_in_epoch: int = 1
     cut_to: SeenBatch | None = None
 
     def interval(self, peak: CardPeak) -> tuple[int, int]:

@@ -72,7 +72,8 @@ class LookAhead:
 
     ``varying`` are the dimensions in which batches differ; those that are equal in all batches are together. ``sizes``
     has for each batch its sizes in ``varying``, which is empty where batches have no tensors in common. A last batch
-    that lacks samples has none. ``is_simulated``: the trace is that of an epoch's steps, made from the followed ones.
+    that lacks samples has none there, but ``lacking`` has its own. ``shuffles``: other epochs have other batches.
+    ``is_simulated``: the trace is that of two epochs, made from the followed steps; ``first_steps`` are the first's.
     """
 
     elements: tuple[int, ...]
@@ -85,6 +86,9 @@ class LookAhead:
     varying: tuple[tuple[Dimension, ...], ...] = ()
     sizes: tuple[tuple[int, ...], ...] = ()
     is_simulated: bool = False
+    shuffles: bool = False
+    lacking: tuple[int, ...] = ()
+    first_steps: int = 0
 
     @property
     def was_read(self) -> bool:
@@ -116,10 +120,22 @@ class LookAhead:
         groups = (any(ranks[one.tensor] == 2 and one.axis == axis for one in group) for group in self.varying)
         return [tuple(each[place] for each in self.sizes) for place, varies in enumerate(groups) if varies]
 
+    def epoch_of(self, step: int) -> int:
+        """Return the epoch that a step of the trace is in, by its place; where none was simulated, it is the first."""
+        return 2 if 0 < self.first_steps <= step else 1
+
+    def filled(self) -> LookAhead:
+        """Return the same, with all samples in the last batch if others may come together with the longest of it."""
+        if not (self.shuffles and self.lacking and self.varying):
+            return self
+        filled = replace(self, sizes=(*self.sizes, self.lacking), lacking=())
+        last = sum(map(math.prod, filled.batch(len(filled.sizes)).shapes.values()))
+        return replace(filled, elements=(*self.elements[:-1], last))
+
     def cut_to(self, size: int) -> LookAhead:
         """Return the batches with no size above this one in the dimension that varies, of which there is one."""
         sizes = tuple((min(one, size),) for (one,) in self.sizes)
-        cut = replace(self, sizes=sizes)
+        cut = replace(self, sizes=sizes, lacking=tuple(min(one, size) for one in self.lacking))
         elements = list(self.elements)
         for place, (old, new) in enumerate(zip(self.sizes, sizes, strict=True)):
             if old != new:
@@ -142,3 +158,4 @@ class BatchPeak:
     batch: SeenBatch
     tensor_bytes: int
     process_bytes: int
+    epoch: int = 1

@@ -39,7 +39,8 @@ def batch_sentences(
             yield f"On {fit.card.name} there is no room for the tensors of about {fit.batches_over} of {of}."
         if fit.runs_out_at is not None:
             why = "" if fit.batches_over else f": {_GAPS}"
-            yield f"On {fit.card.name} memory runs out at batch {fit.runs_out_at.number}{why}."
+            when = "" if fit.runs_out_in_epoch == 1 else " of the second epoch"
+            yield f"On {fit.card.name} memory runs out at batch {fit.runs_out_at.number}{when}{why}."
         if fit.cut_to is not None:
             yield f"With all batches cut to {fit.cut_to.sizes} at most, {fit.card.name} should hold them."
     yield from _unread(ahead)
@@ -50,8 +51,8 @@ def _simulated(ahead: LookAhead) -> Iterator[str]:
     steps, per_step = len(ahead.followed), max(map(len, ahead.followed), default=0)
     whole = -(-len(ahead.elements) // max(1, per_step))
     if ahead.is_simulated:
-        which = f"{steps} of the {whole:,} steps" if steps < whole - 1 else "All steps"
-        yield f"{which} of an epoch were simulated, from those that were followed."
+        which = f"{steps} of the {2 * whole:,} steps" if steps < 2 * (whole - 1) else "All steps"
+        yield f"{which} of two epochs were simulated, from those that were followed."
 
 
 def _spread(fits: Sequence[CardFit]) -> Iterator[str]:
@@ -106,6 +107,7 @@ def batch_table(fit: CardFit) -> Table:
     rows = []
     for one in (*fit.batches[:1], *fit.batches[1:][-_MOST_ROWS:]):
         peaks = (format_bytes(one.tensor_bytes), format_bytes(one.process_bytes))
-        rows.append((str(one.batch.number), one.batch.sizes, *peaks))
+        number = str(one.batch.number) if one.epoch == 1 else f"{one.batch.number} of epoch {one.epoch}"
+        rows.append((number, one.batch.sizes, *peaks))
     columns = ("Batch", "Sizes", "Tensors at the peak", f"Process needs on {fit.card.name}")
     return Table(columns, tuple(rows), frozenset({0, 2, 3}))

@@ -203,7 +203,11 @@ def _trace(own: Traced, follow: Callable[..., Future[Traced]], *, look_ahead: in
 
         def at(checkpointed: int, other: int) -> AllocationTrace:
             batches = max(_LEAST_READ, look_ahead * size // other)
-            return follow(other, blocks=checkpointed, look_ahead=batches).result().trace
+            traced = follow(other, blocks=checkpointed, look_ahead=batches).result()
+            ahead = traced.ahead
+            if ahead is not None and not ahead.is_simulated and (ahead.has_larger or len(ahead.sizes) < 2):
+                raise DiscoveryError(f"an epoch has too few batches of {other} samples to tell what later ones need")
+            return traced.trace
 
         plain, others = (functools.partial(at, number) for number in (0, ALL_BLOCKS))
         by_runs = functools.partial(_Traces, is_followed=True)
@@ -345,8 +349,8 @@ def _with_batches(fit: CardFit, traced: Traced, ahead: LookAhead) -> CardFit:
     """Tell which batches need most, where they were read ahead and differ."""
     trace, card, outside = traced.trace, fit.card, outside_bytes(traced.trace)
     all_peaks = [
-        BatchPeak(batch, peak.allocated, peak.reserved + outside)
-        for batch, peak in zip(ahead.largest_of_steps, step_peaks(trace, card), strict=True)
+        BatchPeak(batch, peak.allocated, peak.reserved + outside, ahead.epoch_of(step))
+        for step, (batch, peak) in enumerate(zip(ahead.largest_of_steps, step_peaks(trace, card), strict=True))
         if batch is not None
     ]
     rising = list[BatchPeak]()
@@ -363,7 +367,9 @@ def _with_batches(fit: CardFit, traced: Traced, ahead: LookAhead) -> CardFit:
         return fit
     died = len(step_peaks(trace, card, card.memory_bytes)) - 1
     over = int((of_all > card.memory_bytes - outside).sum())
-    return replace(fit, batches_over=over, runs_out_at=ahead.largest_of_steps[died])
+    return replace(
+        fit, batches_over=over, runs_out_at=ahead.largest_of_steps[died], runs_out_in_epoch=ahead.epoch_of(died)
+    )
 
 
 def _are_alike(one: BatchPeak, other: BatchPeak) -> bool:

@@ -126,6 +126,11 @@ def keeping(steps: int) -> Callable[[Script, Sequence[tuple[int, int]]], None]:
     return lambda script, batches: script.step(batches, keeps=steps)
 
 
+@pytest.fixture(autouse=True)
+def of_one_epoch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch, "_EPOCHS", 1)
+
+
 @pytest.mark.parametrize("keeps", [0, 1])
 @pytest.mark.parametrize("per_step", [1, 2])
 def test_steps_that_were_not_followed_allocate_what_they_would(per_step: int, keeps: int) -> None:
@@ -137,6 +142,31 @@ def test_steps_that_were_not_followed_allocate_what_they_would(per_step: int, ke
     assert numbers == [[place + part for part in range(per_step)] for place in range(1, len(SIZES) + 1, per_step)]
     assert made.ahead.followed[-1][-1] == seen(10, *SIZES[9])
     assert (made.notes, made.steps) == ((), 8)
+
+
+def test_a_second_epoch_follows_with_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(epoch, "_EPOCHS", 2)
+    made = with_epoch(read((2, 4, 5, 6, 7, 8, 3)))
+    assert made.trace == whole((*SIZES, *SIZES))
+    assert made.ahead is not None
+    assert [step[0].number for step in made.ahead.followed] == [*range(1, 11), *range(1, 11)]
+    assert [made.ahead.epoch_of(step) for step in (0, 9, 10, 19)] == [1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("shuffles", [True, False])
+def test_the_longest_of_a_last_batch_may_come_with_others_in_a_later_epoch(
+    shuffles: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(epoch, "_EPOCHS", 2)
+    traced = read((2, 4, 5, 6, 7, 8, 3))
+    assert traced.ahead is not None
+    ahead = replace(traced.ahead, elements=(*traced.ahead.elements, 900), lacking=(700, 20), shuffles=shuffles)
+    made = with_epoch(replace(traced, ahead=ahead)).ahead
+    assert made is not None
+    second = sorted((step[0] for step in made.followed[10:]), key=lambda one: one.number)
+    filled = [replace(seen(11, 700, 20), elements=8 * 700 * 2 + 8 * 20)] if shuffles else []
+    assert second == [*(seen(number, *size) for number, size in enumerate(SIZES, 1)), *filled]
+    assert ([step[0].number for step in made.followed[10:]] != [*range(1, 11)]) == shuffles
 
 
 def test_what_stays_for_two_steps_is_freed_two_steps_later() -> None:

@@ -26,6 +26,7 @@ from .look_ahead import BatchReader, seen_batch
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 # A sampler that draws the data set more often than this is there to never end; what it draws is no epoch.
 _MOST_REPEATS = 100
+_IN_ORDER: Any = (torch.utils.data.SequentialSampler, dataloader._InfiniteConstantSampler)
 
 
 @dataclass
@@ -361,6 +362,8 @@ class LoaderHooks:
                 record.epoch = _epoch(loader, record.batch_size)
                 own._autotune_draws = hooks._open[id(own)] = _Draws(record)
                 own._autotune_draws.reader = hooks.make_reader and hooks.make_reader()
+                if own._autotune_draws.reader is not None:
+                    own._autotune_draws.reader.shuffles = not isinstance(loader.sampler, _IN_ORDER)
                 own._autotune_draws.made_by = loader if hooks.may_sample else None
                 weakref.finalize(own, hooks._open.pop, id(own), None)
             init(own, loader)

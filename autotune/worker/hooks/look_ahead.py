@@ -54,6 +54,8 @@ class EpochReading:
 
     def __init__(self, most: int, deadline_s: float) -> None:
         self.seen: list[SeenBatch] = []
+        self.shuffles = False
+        """Set where the loader has its samples in another order in each epoch."""
         self._most, self._deadline_s = most, deadline_s
         self._ended_by, self._is_whole = "", False
 
@@ -70,21 +72,24 @@ class EpochReading:
     def _may_lack(self) -> bool:
         return self._is_whole and len(self.seen) > 1 and self.seen[-1].elements <= self.seen[0].elements
 
-    def _sizes(self) -> tuple[tuple[tuple[Dimension, ...], ...], tuple[Shape, ...]]:
-        """Return the dimensions in which batches differ, and the sizes of each there; a last one may lack samples."""
+    def _sizes(self) -> tuple[tuple[tuple[Dimension, ...], ...], tuple[Shape, ...], Shape]:
+        """Return the dimensions in which batches differ, the sizes of each there, and those of one lacking samples."""
         *most, last = self.seen
         varying = _varying(most) if self._may_lack() else ()
         if varying and _differs_elsewhere(last, most[0], varying):
             full = most
         else:
             full, varying = self.seen, _varying(self.seen)
-        return varying, tuple(tuple(one.shapes[alike[0].tensor][alike[0].axis] for alike in varying) for one in full)
+        of_all = [tuple(one.shapes[alike[0].tensor][alike[0].axis] for alike in varying) for one in full]
+        lacks = varying and full is most and _ranks(last) == _ranks(most[0])
+        of_last = tuple(last.shapes[alike[0].tensor][alike[0].axis] for alike in varying) if lacks else ()
+        return varying, tuple(of_all), of_last
 
     def found(self, of_steps: Iterable[Iterable[SeenBatch]] = ()) -> LookAhead | None:
         """Return what was drawn, None if nothing was; ``of_steps`` are each step's batches."""
         if not self.seen:
             return None
-        varying, sizes = self._sizes()
+        varying, sizes, lacking = self._sizes()
         return LookAhead(
             elements=tuple(one.elements for one in self.seen),
             smallest=min(self.seen, key=_size),
@@ -95,6 +100,8 @@ class EpochReading:
             ended_by=self._ended_by,
             varying=varying,
             sizes=sizes,
+            shuffles=self.shuffles,
+            lacking=lacking,
         )
 
     def see(self, batch: Any) -> SeenBatch:
