@@ -279,9 +279,9 @@ class Facts:
         tokens = next((one for one in arrivals.arrived if one.is_tokens), None) if arrivals else None
         if tokens is None:
             return None
-        if self.ahead is None or not self.ahead.has_larger:
-            return tokens.shape[1] if tokens.shape else None
-        return self.ahead.mean_length
+        if tokens.shape:
+            return tokens.shape[1]
+        return self.ahead.mean_length if self.ahead is not None and self.ahead.has_larger else None
 
     @property
     def knows_plans(self) -> bool:

@@ -292,12 +292,13 @@ def test_a_batch_that_may_go_on_and_calls_without_a_loader_are_not_counted() -> 
 def test_whole_numbers_of_so_many_samples_are_tokens_where_a_model_embeds_them() -> None:
     ids, labels, image = torch.ones(4, 7, dtype=torch.long), torch.ones(4, dtype=torch.long), torch.ones(4, 7)
     told = {}
-    for root in (nn.Sequential(nn.Embedding(9, 3)), nn.Sequential(nn.Linear(7, 3))):
+    tables = nn.ModuleList(nn.Embedding(9, 3) for _ in range(7))
+    for root in (nn.Sequential(nn.Embedding(9, 3)), nn.Sequential(nn.Linear(7, 3)), nn.Sequential(tables)):
         data = ArrivingData()
         for batch in range(3):
             data.see(RootCall(root, (labels.clone(), image.clone(), ids.clone()), {}, 0, 4, batch))
         told[type(root[0])] = [one.name for one in data.arrived() if one.is_tokens]
-    assert told == {nn.Embedding: ["Sequential 2"], nn.Linear: []}
+    assert told == {nn.Embedding: ["Sequential 2"], nn.Linear: [], nn.ModuleList: []}
 
 
 def test_an_argument_that_holds_too_much_is_not_counted() -> None:

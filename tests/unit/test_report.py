@@ -316,6 +316,7 @@ def test_the_speed_is_told_in_tokens_too():
     )
     (said,) = batch_sentences(build_report(dataclasses.replace(baseline_best(), facts=with_tokens(16, 1024))))
     assert said.startswith("A sample has 1,024 tokens, padding included: ")
+    assert with_tokens(16, 1024, ahead=ahead_of(10, 30, 21)).tokens_per_sample == 1024, "others differ in length"
     record = study_record(facts=with_tokens(ahead=ahead_of(10, 30, 21)))
     assert "A sample has 20.3 tokens, " in batch_sentences(build_report(record))[-1]
 

@@ -39,7 +39,7 @@ class ArrivingData:
         self._fresh: set[str] = set()
         self._left_out: set[str] = set()
         self._tokens: set[str] = set()
-        self._embeds: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+        self._embeddings: weakref.WeakKeyDictionary[nn.Module, int] = weakref.WeakKeyDictionary()
         self._values_left = 0
 
     def see(self, call: RootCall) -> None:
@@ -50,16 +50,15 @@ class ArrivingData:
             self._end_batch()
             self._batch_number = call.batch_number
         name = type(call.root).__name__
-        if call.root not in self._embeds:
-            self._embeds[call.root] = any(isinstance(each, nn.Embedding) for each in call.root.modules())
+        if call.root not in self._embeddings:
+            self._embeddings[call.root] = sum(isinstance(each, nn.Embedding) for each in call.root.modules())
         for place, value in [*enumerate(call.arguments), *call.keywords.items()]:
             argument, self._values_left = f"{name} {place}", MOST_VALUES
             if argument in self._left_out:
                 continue
             try:
                 self._add(argument, value, 0)
-                if self._embeds[call.root]:
-                    self._note_tokens(argument, value)
+                self._note_tokens(argument, value, self._embeddings[call.root])
             except Exception:
                 # It holds too much, or what cannot be counted. A script's objects may raise anything when looked at.
                 self._left_out.add(argument)
@@ -92,8 +91,10 @@ class ArrivingData:
                 self._fresh.add(name)
         return elements, is_new
 
-    def _note_tokens(self, name: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64) and value.dim() == 2:
+    def _note_tokens(self, name: str, value: Any, embeddings: int) -> None:
+        is_whole = isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64) and value.dim() == 2
+        # Columns of a table have an embedding each.
+        if is_whole and 0 < embeddings < value.shape[1]:
             self._tokens.add(name)
 
     def _is_new(self, name: str, tensor: torch.Tensor) -> bool:
