@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +22,7 @@ from torch.utils.data import (
 from autotune.records.arrivals import Arrivals, Arrived
 from autotune.records.facts import BatchControl
 from autotune.worker.hooks.loaders import LoaderHooks
+from autotune.worker.hooks.look_ahead import BatchReader
 from tests.fakes.hooked import restored_torch
 
 
@@ -343,3 +344,24 @@ def test_a_sampler_that_several_loaders_share_is_resized_once() -> None:
     sizes = [len(next(iter(DataLoader(rows(100), batch_sampler=sampler)))[0]) for _ in range(3)]
     assert sizes == [16, 16, 16], "half of the batch, as before"
     assert hooks.loaders[-1].batch_size == 16
+
+
+@pytest.mark.parametrize(
+    ("loader", "shuffles"),
+    [
+        (lambda: DataLoader(rows(4), 2), False),
+        (lambda: DataLoader(rows(4), 2, shuffle=True), True),
+        (lambda: DataLoader(rows(4), batch_sampler=[[0, 1], [2, 3]]), False),
+    ],
+    ids=["in order", "shuffled", "a list"],
+)
+def test_a_reader_knows_whether_epochs_have_another_order(loader: Callable[[], DataLoader], shuffles: bool) -> None:
+    hooks, readers = installed(), list[BatchReader]()
+
+    def make_reader() -> BatchReader:
+        readers.append(BatchReader(9, 60.0))
+        return readers[-1]
+
+    hooks.make_reader = make_reader
+    assert len(list(loader())) == 2
+    assert [one.shuffles for one in readers] == [shuffles]

@@ -142,6 +142,7 @@ def test_views_in_a_batch_stay_views_of_all_that_they_are_a_part_of() -> None:
         (storage,) = {one.untyped_storage()._cdata: one.untyped_storage() for one in batch.values()}.values()
         length = batch["other"].shape[1]
         assert storage.nbytes() == 4 * 4 * length
+        assert (batch["other"].storage_offset(), batch["wide"].stride()) == (length, (0, 1))
         assert [tuple(one.shape) for one in batch.values()] == [(4, 2), (3, length), (9, length)]
 
 

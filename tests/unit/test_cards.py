@@ -315,6 +315,17 @@ class TestFits:
         )
         assert [row[4] for row in cards_table(found, fits).rows] == ["not known"] * 2
 
+    def test_several_of_a_card_have_traces_of_their_own(self) -> None:
+        run, asked = run_with(plain)
+        (one,) = cards(12)
+        found, fits = trace_cards(StudySpec("/train.py"), (one, replace(one, name="2xcard", number=2)), run)
+        assert Counter(request.card.number for request in asked if request.card) == {1: 3, 2: 3}
+        said = cards_sentences(found, fits[1:])
+        assert said[0].startswith("The script should fit 2xcard at its own batch size of 4 in each process: it needs ")
+        assert "on each GPU." in said[0]
+        assert any(one.startswith("Memory is that of one GPU: ") for one in said)
+        assert [row[1] for row in cards_table(found, fits).rows] == ["12 GiB", "2 x 12 GiB"]
+
     def test_a_script_that_fails_is_told_with_its_cause(self) -> None:
         with pytest.raises(DiscoveryError, match="cannot be followed without the GPU: ValueError: no") as failed:
             trace_cards(StudySpec("/train.py"), cards(4), run_with(lambda _: None)[0])
@@ -452,6 +463,24 @@ class TestBatches:
         assert told >= 40
         assert min(size for size in tried if size > told) <= 1.5 * told
         assert cards_table(found, fits).rows[0][4] == str(told)
+
+    def test_a_size_of_which_an_epoch_has_too_few_batches_is_not_told(self) -> None:
+        """Guards the last batch, which lacks samples: its longest may come with as many as others in a later epoch."""
+
+        def traced(request: Request) -> Traced | None:
+            found = self.reading()(request)
+            assert found is not None
+            assert found.ahead is not None
+            few = replace(found.ahead, differ=False, sizes=found.ahead.sizes[:1])
+            return replace(found, ahead=few) if (found.batch_size or 0) > 20 else found
+
+        found, fits = trace_cards(StudySpec("/train.py"), cards(70), run_with(traced)[0], look_ahead=50)
+        (told,) = largest(fits)
+        assert told is not None
+        assert 4 < told <= 20
+        assert cards_table(found, fits).rows[0][4] == f"{told} or more"
+        (reason,) = (one for one in cards_sentences(found, fits) if one.startswith("Some larger"))
+        assert "an epoch has too few batches of " in reason
 
     def test_where_no_second_size_can_be_followed_the_reason_is_told(self) -> None:
         found, fits = trace_cards(StudySpec("/train.py"), cards(70), run_with(self.reading(samples=6))[0], look_ahead=9)

@@ -151,7 +151,6 @@ def _answer_questions(recorder: AllocationRecorder) -> None:
         recorder.data_set(one, other)
 
     fake.data = property(data.__get__, set_data)
-    fake.is_meta = property(lambda one: one.device.type == "meta")
 
 
 def _address_storages() -> None:
