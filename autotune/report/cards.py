@@ -32,7 +32,6 @@ def cards_sentences(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
             f"None of it ran on a GPU: {traced.steps} optimizer steps were followed by the sizes of their tensors. "
             f"A size fits if the card has room for {error:.0%} more."
         ),
-        *several_sentences([one.card for one in fits]),
         *(f"Other batch sizes are not told: {reason}." for reason in reasons),
         *([f"Some larger batch sizes are not told: {beyond}."] if beyond else []),
         *(f"On {one.card.name}, {one.problem}." for one in fits if one.problem),
@@ -60,6 +59,7 @@ def cautions(traced: Traced, fits: Sequence[CardFit]) -> tuple[str, ...]:
             said.append(f"With {_EXPANDABLE}, {one.card.name} should hold {size}.")
     wide = [one for one in fits if one.plain and one.plain.own.fits and one.batches and not one.is_crowded]
     said += [_gaps(min(wide, key=_memory))] if wide else []
+    said += several_sentences([one.card for one in fits])
     return (*filter(None, said), *(f"note: {note}" for note in traced.notes))
 
 
