@@ -177,8 +177,8 @@ CardOption = Annotated[
         read_cards,
         "--for",
         metavar="CARD",
-        help="The GPU to take it for, which this machine need not have, as in a100-40g. Default: this machine's, or "
-        "a100-80g.",
+        help="The GPU to take it for, which this machine need not have, as in a100-40g or 8xh100-80g. "
+        "Default: this machine's, or a100-80g.",
     ),
 ]
 DeviceOption = Annotated[

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,6 @@ _MOST_EVENTS, _LEAST_STEPS = 400_000, 16
 _EPOCHS = 2
 # Steps that formulas are made from.
 _MOST_KNOWN = 16
-_TWO = 2
 # Bytes of a step that its formulas may miss, as a share of all.
 _TOLERANCE = 0.02
 # Singular values below this share of the largest are none: some sizes were not seen to differ.
@@ -55,7 +53,7 @@ def with_epoch(traced: Traced) -> Traced:
         followed = {batch.number for step in ahead.followed for batch in step}
         is_all = len(followed) == len(ahead.elements)
         return traced if is_all else replace(traced, notes=(*traced.notes, f"{_NOT_SIMULATED}: {error}"))
-    return replace(traced, trace=trace, ahead=replace(ahead, followed=batches, is_simulated=True, first_steps=first))
+    return replace(traced, trace=trace, ahead=replace(ahead, followed=batches, first_steps=first))
 
 
 class Epoch:
@@ -115,9 +113,8 @@ class Epoch:
             again.append(range(len(filled.sizes) - per_step + 1, len(filled.sizes) + 1))
         first = len(of_steps)
         for _ in range(_EPOCHS - 1):
-            if ahead.shuffles:
-                random.Random(0).shuffle(again)  # noqa: S311
-            for each in again:
+            places = np.random.default_rng(0).permutation(len(again)) if ahead.shuffles else range(len(again))
+            for each in (again[place] for place in places):
                 made.add(self._pattern, *sizes.of(each))
                 of_steps.append(tuple(map(filled.batch, each)))
         if self._lacking is not None:
@@ -301,7 +298,7 @@ def _formulas(ahead: LookAhead, known: Sequence[int], *, is_filled: bool) -> Ite
     sizes = np.array(ahead.sizes, dtype=np.float64) if ahead.varying else elements
     sizes, elements = sizes / sizes.max(axis=0), elements / elements.max()
     formulas = [_products(sizes, 2)]
-    if sizes.shape[1] == _TWO:  # attention takes the square of a length for each of a number of samples
+    if sizes.shape[1] == 2:  # attention takes the square of a length for each of a number of samples
         squares = (sizes[:, [0]] ** 2 * sizes[:, [1]], sizes[:, [1]] ** 2 * sizes[:, [0]])
         formulas += [np.hstack([formulas[0], one]) for one in squares]
     line = _products(sizes, 1)

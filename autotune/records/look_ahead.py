@@ -73,7 +73,8 @@ class LookAhead:
     ``varying`` are the dimensions in which batches differ; those that are equal in all batches are together. ``sizes``
     has for each batch its sizes in ``varying``, which is empty where batches have no tensors in common. A last batch
     that lacks samples has none there, but ``lacking`` has its own. ``shuffles``: other epochs have other batches.
-    ``is_simulated``: the trace is that of two epochs, made from the followed steps; ``first_steps`` are the first's.
+    ``first_steps``: of the trace's steps, so many are a first epoch's and the others a second's, made from the followed
+    ones; 0 where none were made.
     """
 
     elements: tuple[int, ...]
@@ -85,10 +86,14 @@ class LookAhead:
     ended_by: str
     varying: tuple[tuple[Dimension, ...], ...] = ()
     sizes: tuple[tuple[int, ...], ...] = ()
-    is_simulated: bool = False
     shuffles: bool = False
     lacking: tuple[int, ...] = ()
     first_steps: int = 0
+
+    @property
+    def is_simulated(self) -> bool:
+        """Return whether the steps of the trace are those of epochs, made from the followed ones."""
+        return self.first_steps > 0
 
     @property
     def was_read(self) -> bool:
@@ -122,7 +127,7 @@ class LookAhead:
 
     def epoch_of(self, step: int) -> int:
         """Return the epoch that a step of the trace is in, by its place; where none was simulated, it is the first."""
-        return 2 if 0 < self.first_steps <= step else 1
+        return 2 if self.is_simulated and step >= self.first_steps else 1
 
     def filled(self) -> LookAhead:
         """Return the same, with all samples in the last batch if others may come together with the longest of it."""

@@ -91,9 +91,9 @@ def _tokens(report: Report, setting: ReportedSetting | None) -> tuple[str, ...]:
     number = report.tokens_per_sample
     if not number or setting is None or not setting.samples_per_s:
         return ()
-    has = f"{number:,.0f} tokens" if report.ahead is None or not report.ahead.has_larger else f"{number:,.1f} tokens"
-    speed = setting.samples_per_s
-    return (f"A sample has {has}, padding included: {format_speed(speed)} are {format_rate(number * speed)} tokens/s.",)
+    speed, tokens = format_speed(setting.samples_per_s), format_rate(number * setting.samples_per_s)
+    has = f"{number:,.1f}".removesuffix(".0")
+    return (f"A sample has {has} tokens, padding included: {speed} are {tokens} tokens/s.",)
 
 
 def peak_sentence(described: DescribedScript) -> str:

@@ -143,7 +143,7 @@ def _by_generation(
 
 @dataclass(frozen=True)
 class _Search:
-    """How the largest size is looked for: at first ``guesses`` lie on a straight line, then the rest is halved.
+    """Hold how the largest size is looked for: at first ``guesses`` lie on a straight line, then the rest is halved.
 
     ``close``: as a share, how close to the largest that fits one may be that does not.
     """

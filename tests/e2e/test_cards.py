@@ -80,9 +80,9 @@ def test_a_size_that_the_model_decides_is_refused_with_its_line(tmp_path: Path) 
     check_told(run, status=1, cause=cause, next_step="On a machine with such a GPU, run `autotune fit` without --for")
 
 
-def torchrun(processes: int) -> tuple[str, ...]:
+def torchrun(processes: int, card: str = "24GiB") -> tuple[str, ...]:
     command = str(Path(sys.executable).with_name("torchrun"))
-    return (command, "--for", "24GiB", "--", "--nproc-per-node", str(processes), str(SCRIPTS / "nccl.py"))
+    return (command, "--for", card, "--", "--nproc-per-node", str(processes), str(SCRIPTS / "nccl.py"))
 
 
 def test_a_process_that_torchrun_starts_alone_is_followed_over_nccl(tmp_path: Path) -> None:
@@ -92,8 +92,9 @@ def test_a_process_that_torchrun_starts_alone_is_followed_over_nccl(tmp_path: Pa
     assert "The script should fit 24GiB at its own batch size of 32" in run.output.decode()
 
 
-def test_a_launcher_of_several_processes_is_refused(tmp_path: Path) -> None:
-    run = run_inside("fit", *torchrun(2), folder=tmp_path)
+@pytest.mark.parametrize("card", ["24GiB", "2x24GiB"])
+def test_a_launcher_of_several_processes_is_refused(card: str, tmp_path: Path) -> None:
+    run = run_inside("fit", *torchrun(2, card), folder=tmp_path)
 
     cause = "cannot be followed without the GPU: the script trains in 2 processes, and only the first can be followed"
     check_told(run, status=1, cause=cause, next_step="Give the script itself, .* as in --for 2xh100-80gb")
@@ -110,6 +111,13 @@ def test_a_script_is_followed_as_the_first_of_eight_processes(tmp_path: Path) ->
     assert "Memory is that of one GPU: the first process was followed, and sent nothing to the others." in said
     # Each has 64 of the 512 samples.
     assert "cannot be followed without the GPU at batch 64" in said
+
+
+def test_a_variable_that_no_launcher_has_set_keeps_no_script_from_being_followed(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "24GiB", folder=tmp_path, environment={"WORLD_SIZE": "4"})
+
+    assert run.status == 0, run.errors
+    assert "The script should fit 24GiB" in run.output.decode()
 
 
 def test_a_script_that_trains_in_one_process_on_several_gpus_is_told(tmp_path: Path) -> None:

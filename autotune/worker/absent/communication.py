@@ -17,6 +17,8 @@ _SENDS_NOTHING = "fake"
 _NCCL, _GLOO = "nccl", "gloo"
 _NCCL_VERSION = (2, 27, 5)
 _MOST_ON_MACHINE = 8
+# Where torchrun has its run's name, and the name where there is none.
+_RUN, _ALONE = "TORCHELASTIC_RUN_ID", "followed-alone"
 # How processes meet, which one process alone has no need for.
 _MEETING = frozenset({"init_method", "store", "rank", "world_size", "timeout"})
 
@@ -64,6 +66,11 @@ def send_nothing(processes: int) -> None:
     _reduce_nothing()
 
 
+def is_launched() -> bool:
+    """Return whether torchrun has started this process; one that is followed alone has its variables, too."""
+    return os.environ.get(_RUN, _ALONE) != _ALONE
+
+
 def _variables(processes: int) -> dict[str, str]:
     """Return what torchrun tells the first of so many processes, with up to eight on a machine."""
     on_machine = min(processes, _MOST_ON_MACHINE)
@@ -74,7 +81,7 @@ def _variables(processes: int) -> dict[str, str]:
         "GROUP_WORLD_SIZE": str(-(-processes // on_machine)),
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": "29500",
-        "TORCHELASTIC_RUN_ID": "none",
+        _RUN: _ALONE,
     }
 
 

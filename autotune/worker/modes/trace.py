@@ -19,6 +19,7 @@ from ...records.outcome import Fallback
 from ...records.run import ALL_BLOCKS, FOLLOWED_TEST
 from ..absent.allocator import expands
 from ..absent.changes import checkpoint_block, make_change
+from ..absent.communication import is_launched
 from ..absent.cuda_in_cpp import CannotPretendError
 from ..absent.places import Places
 from ..absent.pretence import pretend
@@ -79,9 +80,8 @@ class TraceMode(Mode):
         torch.manual_seed(SEED)  # runs of one command are compared, and a script may shuffle
         self._recorder.draws = self._process.request.look_ahead > 0
         process = self._process
-        started = int(os.environ.get("WORLD_SIZE", "1"))
-        if started > 1:
-            self._refuse_several(started)
+        if self._card.number > 1 and is_launched():
+            self._refuse_several(int(os.environ["WORLD_SIZE"]))
         self._script.loaders.make_reader = lambda: BatchReader(process.request.look_ahead, READING_S, self._recorder)
         try:
             pretend(self._card, self._recorder, process.note)
