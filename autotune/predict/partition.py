@@ -76,19 +76,24 @@ class Tags(Generic[Node]):
 
 def plan_tags(
     quota: Quota,
-    layers: Iterable[tuple[str, int, Iterable[Node], Iterable[Node]]],
+    layers: Iterable[tuple[str, int, Iterable[Node], Iterable[Node], bool]],
     occurrences: Iterable[tuple[str, int, Iterable[Node]]],
 ) -> Tags[Node]:
     """Return the tags that plans set in a graph, and take its occurrences from their quota.
 
-    Of each layer there is the cluster, its number of nodes, those to recompute and those to save. Of each occurrence
-    of operators there is the cluster, its strategy and the nodes to recompute. Both are in execution order.
+    Of each layer there is the cluster, its number of nodes, those to recompute, those to save, and whether it continues
+    one of the graph before. Of each occurrence of operators there is the cluster, its strategy and the nodes to
+    recompute. Both are in execution order.
     """
-    chosen = [(number, layer) for number, layer in enumerate(layers, 1) if quota.take(layer[0], RECOMPUTE)]
+    chosen = [
+        (number, layer)
+        for number, layer in enumerate(layers, 1)
+        if quota.take(layer[0], RECOMPUTE, continues=layer[-1])
+    ]
     policies: dict[Node, int] = {}
     regions: dict[Node, int] = {}
     # What a layer inside a layer would keep is recomputed with the outer one, so larger layers come first.
-    for number, (_, _, recompute, keep) in sorted(chosen, key=lambda numbered: -numbered[1][1]):
+    for number, (_, _, recompute, keep, _) in sorted(chosen, key=lambda numbered: -numbered[1][1]):
         for node in recompute:
             if policies.setdefault(node, MUST_RECOMPUTE) == MUST_RECOMPUTE:
                 regions.setdefault(node, _FIRST_REGION + number)
@@ -157,7 +162,7 @@ class GraphSplitter:
     def tags(self, quota: Quota) -> Tags[int]:
         """Return the tags of a set of plans, and take the graph's occurrences from their quota."""
         graph, own = self.graph, self._own
-        layers = ((each.cluster_id, each.num_nodes, each.recompute, each.keep) for each in graph.layers)
+        layers = ((each.cluster_id, each.num_nodes, each.recompute, each.keep, each.continues) for each in graph.layers)
         planned = plan_tags(quota, layers, ((each.cluster_id, each.strategy, each.nodes) for each in graph.occurrences))
         policies = {**dict.fromkeys(graph.always, MUST_RECOMPUTE), **planned.policies}
         # What the script checkpoints itself stays as it is.

@@ -273,7 +273,7 @@ class _Trace:
         kept = self._kept(splits, saved, alive, dimensions)
         # What the script holds grows with what the forwards give it.
         scale = self._result_bytes(dimensions) / trace.results if trace.results else 1.0
-        highest, level = 0, 0
+        highest, level = 0, trace.start_fixed + int(scale * trace.start)
         for place, (event, stretch) in enumerate(zip(trace.events, trace.stretches, strict=True)):
             call = event if event >= 0 else -1 - event
             graph, split = self._graphs[call], splits[trace.calls[call]]
@@ -307,7 +307,8 @@ class _Trace:
             # What comes after the last backward is about parameters, and so are the copies that become their gradients.
             is_last = place == len(trace.events) - 1
             copied = max(0, stretch.gradients_end - stretch.gradients_begin)
-            fixed = stretch.rise if is_last else min(stretch.rise, copied)
+            fixed = min(stretch.rise, copied) if stretch.fixed_rise is None else stretch.fixed_rise
+            fixed = stretch.rise if is_last else fixed
             rise = fixed + int(scale * (stretch.rise - fixed))
             if timeline is not None:
                 timeline.left(begin + rise, gradients=stretch.gradients_end)

@@ -9,12 +9,16 @@ from .engines import Engine
 
 @dataclass(frozen=True)
 class LayerNodes:
-    """One call of a repeated block, ``num_nodes`` forward nodes: the nodes that a plan for it recomputes, and keeps."""
+    """One call of a repeated block, ``num_nodes`` forward nodes: the nodes that a plan for it recomputes, and keeps.
+
+    A block may lie in several graphs, of which all but the first ``continues`` the one before.
+    """
 
     cluster_id: str
     num_nodes: int
     recompute: tuple[int, ...]
     keep: tuple[int, ...]
+    continues: bool = False
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,8 @@ class SharedStorage:
 class Stretch:
     """The memory that the script itself holds from the end of one half to the beginning of the next, in bytes.
 
-    ``begin``, ``rise`` and ``end`` grow with what the forwards return.
+    ``begin``, ``rise`` and ``end`` grow with what the forwards return. Gradients of parameters do not grow, nor do
+    parameters that are gathered from other processes: ``gradients_begin`` and ``gradients_end`` contain both.
     """
 
     begin: int  # at the beginning, without what the graphs account for
@@ -48,6 +53,7 @@ class Stretch:
     gradients_begin: int = 0  # the growth of the gradients of parameters since the trace began
     gradients_end: int = 0
     late_rise: int | None = None  # where the script empties gradients: the highest point from there on, above the rest
+    fixed_rise: int | None = None  # of `rise`, where processes exchange parameters: what does not grow
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,8 @@ class StepTrace:
     unfinished: tuple[tuple[int, int], ...] = ()  # calls without a backward, and the last stretch of their activations
     gradients: int = 0  # their bytes as the trace begins
     results: int = 0  # the bytes that the forwards returned
+    start: int = 0  # what the script has made since its model was called, as the trace begins; it grows like stretches
+    start_fixed: int = 0  # the same of what does not grow
 
 
 @dataclass(frozen=True)
@@ -95,7 +103,7 @@ class ActivationGraph:
     rng_state_elsewhere: bool = False  # in the host's memory
     fixed: tuple[int, ...] = ()  # they keep their place among each other in a backward that recomputes
     elsewhere: tuple[int, ...] = ()  # storages on another device than the one whose memory is predicted
-    calls: float = 1.0  # how often a training call runs the graph
+    calls: float = 1.0  # how often a training call runs the graph; 0 where the script's checkpoints run it again
     times_ns: tuple[int, ...] = ()  # the least time of each node
     batch_sizes: tuple[int, ...] = ()  # those of `workspace`
     workspace: tuple[tuple[int, ...], ...] = ()  # rows (node, bytes at each batch size) of a running operator

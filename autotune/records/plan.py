@@ -24,10 +24,19 @@ class Quota:
                 self._plans.setdefault((plan.cluster, plan.strategy), {})[plan.cluster_id] = plan
         self._seen: Counter[tuple[str, int]] = Counter()
 
-    def take(self, cluster_id: str, strategy: int) -> bool:
-        """Count the next occurrence of a cluster with this strategy, and return whether it is to be recomputed."""
+    def copy(self) -> Quota:
+        """Return one that goes on counting from here by itself."""
+        copied = Quota(())
+        copied._plans, copied._seen = self._plans, self._seen.copy()
+        return copied
+
+    def take(self, cluster_id: str, strategy: int, *, continues: bool = False) -> bool:
+        """Count the next occurrence of a cluster with this strategy, and return whether it is to be recomputed.
+
+        What ``continues`` is another part of the occurrence before.
+        """
         key = cluster_id, strategy
-        self._seen[key] += 1
+        self._seen[key] += not continues
         return any(_includes(plan, self._seen[key]) for plan in self._plans.get(key, {}).values())
 
     def unmatched(self) -> tuple[Plan, ...]:

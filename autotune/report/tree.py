@@ -44,6 +44,8 @@ def model_tree(record: StudyRecord, baseline: Configuration | None, winner: Conf
     graphs = [
         _graph(graph, own, None if planned is None else planned[number])
         for number, (graph, own) in enumerate(zip(facts.graphs, kept, strict=True))
+        # Nothing is kept where the script's own checkpoints run a graph again.
+        if graph.calls
     ]
     whole = graphs[0] if len(graphs) == 1 else _whole("graph", "", _alike(graphs))
     whole = dataclasses.replace(whole, kind="model", name=", ".join(root.name for root in facts.roots))

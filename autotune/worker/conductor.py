@@ -141,8 +141,8 @@ class Conductor:
         self._enter_phase("forward")
         self._mode.memory("pre_forward")
 
-    def _inner_call(self, tensors: list[torch.Tensor]) -> None:
-        self._mode.inner_inputs(tensors)
+    def _inner_call(self, module: nn.Module, inputs: Any) -> None:
+        self._mode.inner_inputs(module, inputs)
 
     def _evaluation_call(self) -> None:
         if self.process.has_ended:

@@ -27,7 +27,7 @@ from .describing.fingerprint import model_print
 from .engines.port import Engine
 from .hooks.roots import PlannedCall, unwrap, wrappers
 from .hooks.samples import shapes_of, tensors_of
-from .plans.layers import repeated_class
+from .plans.layers import Block, block_of
 from .registry import engine_named
 
 # What engines set in torch's configuration for the whole process, by the configuration's module.
@@ -105,8 +105,11 @@ class PlannedModel:
             self.judge()
         if not again and not self._called:
             self._compare_batch(arguments, keywords)
-        if self._engine is not None and not again:
-            self._engine.begin_call(shapes_of((arguments, keywords)))
+        if self._engine is not None:
+            if again:
+                self._engine.repeat_call(is_root=True)
+            else:
+                self._engine.begin_call(shapes_of((arguments, keywords)))
         try:
             result = self._choices.around(core, self._planned_call(core))(*arguments, **keywords)
         except Exception as error:
@@ -136,10 +139,10 @@ class PlannedModel:
             for module in core.modules():
                 # Dynamo goes into no file of torch.nn by itself: behind a graph break these get plans as roots only.
                 if module is not core and self._engine.leaves_out(module):
-                    self._plan_inner(module, repeated_class(core, module), self._engine)
+                    self._plan_inner(module, block_of(core, module), self._engine)
         return self._compiled
 
-    def _plan_inner(self, inner: nn.Module, block: str, engine: Engine) -> None:
+    def _plan_inner(self, inner: nn.Module, block: Block | None, engine: Engine) -> None:
         from torch._dynamo.eval_frame import skip_code
 
         reference, compiled = weakref.ref(inner), engine.compile_root(inner, block=block)

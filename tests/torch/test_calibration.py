@@ -284,6 +284,7 @@ def test_what_the_script_does_around_the_model_is_part_of_the_peak() -> None:
     def step(rows: int) -> None:
         x = torch.ones(rows, 8)
         torch._dynamo.maybe_mark_dynamic(x, 0)
+        model.engine.begin_call()
         scores = call(x)
         loss = torch.log_softmax(scores.float().exp(), -1).square().mean()
         model.model.zero_grad(set_to_none=True)

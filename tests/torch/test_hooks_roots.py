@@ -59,7 +59,7 @@ class Watched:
             training_call=self._training_call,
             evaluation_call=self._evaluation_call,
             call_done=lambda: None,
-            inner_call=lambda tensors: None,
+            inner_call=lambda *_: None,
             around=lambda root, call: call,
             note=self.notes.append,
         )
@@ -437,3 +437,60 @@ def test_who_passes_runs_what_is_called() -> None:
     model, x = Block().train(), rows()
     model(x).sum().backward()
     assert (watched.training, watched.roots()) == ([], [])
+
+
+class Opaque(nn.Module):
+    """Dynamo cannot trace it, nor what checkpoints it, but torch's own layer inside of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(64, 2, 64, activation="gelu", batch_first=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch._dynamo.graph_break()
+        return self.layer(x)
+
+
+class Checkpointing(nn.Module):
+    def __init__(self, plain: bool) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Opaque() for _ in range(3))
+        self.plain = plain
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for number, layer in enumerate(self.layers):
+            x = layer(x) if self.plain and not number else checkpoint(layer, x, use_reentrant=False)
+        return x
+
+
+def test_what_the_script_checkpoints_inside_of_its_model_takes_no_plans() -> None:
+    model, x = Checkpointing(plain=True), rows().unsqueeze(1)
+
+    def gradients() -> list[torch.Tensor]:
+        model.zero_grad()
+        torch.manual_seed(3)
+        model(x).pow(2).mean().backward()
+        return [parameter.grad.clone() for parameter in model.parameters()]
+
+    expected = gradients()
+    watched = Watched("Opaque+:1:-1")
+    for _ in range(2):
+        assert all(torch.equal(a, b) for a, b in zip(gradients(), expected, strict=True))
+    engine = watched.engine
+    assert engine is not None
+    assert engine.occurrences()["Opaque+", 1] == 1
+    assert all(graph.current is graph.joint.unplanned for graph in engine.checkpointed)
+    assert len(engine.checkpointed) == 2
+    assert [bool(graph.current.recomputed) for graph in engine.graphs] == [True]
+    assert engine.problem() is None
+    assert watched.notes == []
+
+
+def test_where_checkpoints_of_the_script_spare_all_there_is_nothing_to_plan() -> None:
+    model, x = Checkpointing(plain=False), rows().unsqueeze(1)
+    watched = Watched()
+    model(x).mean().backward()
+    assert watched.engine is not None
+    problem = watched.engine.problem()
+    assert problem is not None
+    assert problem.cause.startswith("checkpoints of the script's own recompute all")

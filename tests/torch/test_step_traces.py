@@ -20,6 +20,7 @@ from autotune.worker.describing.calibration import Calibrator
 from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.engines.plan_engine import AotEngine
 from autotune.worker.hooks.roots import RootHooks
+from autotune.worker.hooks.samples import tensors_of
 from autotune.worker.hooks.watch import Watch
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
@@ -130,7 +131,7 @@ class Script:
             training_call=lambda *_: self.engine.begin_call(),
             evaluation_call=lambda: None,
             call_done=lambda: None,
-            inner_call=self.engine.mark_sizes if traces_sizes else lambda tensors: None,
+            inner_call=lambda _, inputs: self.engine.mark_sizes(tensors_of(inputs)) if traces_sizes else None,
             around=lambda root, call: call,
             note=pytest.fail,
         )

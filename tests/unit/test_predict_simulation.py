@@ -201,6 +201,16 @@ def test_every_second_occurrence_is_counted_over_all_graphs() -> None:
     assert simulated(GRAPH, every_second).unmatched == (every_second,)
 
 
+def test_a_block_that_lies_in_two_graphs_is_one_occurrence() -> None:
+    (layer,) = GRAPH.layers
+    later = replace(GRAPH, layers=(replace(layer, continues=True),))
+    simulation = Simulation([GRAPH, later, GRAPH, later])
+    parts = simulated().saved_bytes, simulated(GRAPH, Plan("Block+", 1, ALL)).saved_bytes
+    for count in range(3):
+        saved = simulation.run((Plan("Block+", 1, count),), dimensions={"batch": 8}).saved_bytes
+        assert saved == 2 * count * parts[1] + 2 * (2 - count) * parts[0]
+
+
 def test_a_graph_that_runs_twice_in_a_call_runs_on_top_of_itself() -> None:
     twice = simulated(replace(GRAPH, calls=2.0))
     assert twice.saved_bytes == 2 * simulated().saved_bytes
@@ -271,6 +281,20 @@ def test_what_the_script_holds_grows_with_the_batch_and_gradients_do_not(
     own = trace(0, -1, stretches=(stretch, NOTHING), results=80)
     assert peak_of(own, graph=graph) == bytes_
     assert peak_of(own, graph=graph, batch=16) == at_twice_the_batch
+
+
+def test_what_processes_exchange_does_not_grow_with_the_batch() -> None:
+    graph = replace(GRAPH, sizes=(*GRAPH.sizes[:LOSS_STORAGE], 2, *GRAPH.sizes[LOSS_STORAGE + 1 :]))
+
+    def peak(batch: int, stretch: Stretch = NOTHING, **changes: int) -> int:
+        own = trace(0, -1, stretches=(stretch, NOTHING), results=80, **changes)
+        return peak_of(own, batch=batch, graph=graph)
+
+    grows, gathers = Stretch(0, 50_000, 0), Stretch(0, 50_000, 0, fixed_rise=40_000)
+    assert peak(8, gathers) == peak(8, grows)
+    assert peak(16, grows) - peak(16, gathers) == 40_000
+    started = [peak(16, start=start, start_fixed=fixed) for start, fixed in ((0, 50_000), (100, 50_000), (0, 51_000))]
+    assert [one - started[0] for one in started] == [0, 200, 1_000]
 
 
 # -- predictions

@@ -19,11 +19,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensor,
     FakeTensorMode,
 )
-from torch.utils._python_dispatch import (
-    TorchDispatchMode,
-    is_traceable_wrapper_subclass,
-    is_traceable_wrapper_subclass_type,
-)
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass_type
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
@@ -38,6 +34,7 @@ from ...records.allocations import (
     TensorRole,
 )
 from ...records.outcome import Phase
+from ..measuring.memory_split import parts_of
 from .accumulation import Accumulation
 from .frames import asking_line, way_here
 from .known_values import KnownValues, are_small
@@ -175,7 +172,7 @@ class AllocationRecorder(TorchDispatchMode):
 
     def number_of(self, tensor: torch.Tensor) -> int | None:
         """Return the number of the storage of a tensor; None if the tensor is not on the device."""
-        return self._known.get(_held_in(tensor).untyped_storage()._cdata)
+        return self._known.get(next(parts_of(tensor)).untyped_storage()._cdata)
 
     def watch(self, number: int) -> None:
         """See what becomes of a storage, and of its copies: the script may then be told to have made none of them."""
@@ -456,14 +453,6 @@ class GraphRecorder(AllocationRecorder):
     def ignore_compile_internals(cls) -> bool:
         """Let Dynamo compile while the recorder is active: it traces in a mode of its own, which goes first."""
         return True
-
-
-def _held_in(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the tensor that has the memory of another, as a DTensor's local one."""
-    if not is_traceable_wrapper_subclass(tensor):
-        return tensor
-    (name, *_), _ = tensor.__tensor_flatten__()
-    return _held_in(getattr(tensor, name))
 
 
 def _described(name: str, args: Any, keywords: Any) -> OperatorCall | None:

@@ -21,7 +21,7 @@ from ...predict.simulation import Simulation, interpolated
 from ...records.graph import ActivationGraph, StepTrace
 from ...records.plan import ALL, RECOMPUTE, Plan, Quota
 from ..device import uses_cuda
-from ..engines.graphs import Graph, Observer
+from ..engines.graphs import CHECKPOINTED, Graph, Observer, Slot
 from ..plans.activation_graph import activation_graph, obstacle
 from ..plans.joint import sizes_of
 from ..plans.partition import JointGraph
@@ -64,7 +64,7 @@ class Calibrator(Observer):
         growing: AbstractSet[str] = frozenset(),
         samples: Callable[[], int] = lambda: 0,
     ) -> None:
-        self.graphs: dict[tuple[str, int], ActivationGraph] = {}
+        self.graphs: dict[Slot, ActivationGraph] = {}
         self.traces: tuple[StepTrace, ...] = ()
         self.dimensions: dict[str, int] = {}
         self.error: float | None = None
@@ -80,7 +80,7 @@ class Calibrator(Observer):
         self._recorder: StepRecorder | None = None
         self._is_over = False
 
-    def record(self, slots: Iterable[tuple[str, int]]) -> None:
+    def record(self, slots: Iterable[Slot]) -> None:
         """Record the step that begins now; the graphs are numbered in the order of these slots."""
         self.graphs = {slot: self.graphs[slot] for slot in slots if slot in self.graphs}
         self._recorder = StepRecorder(self._gradient_bytes, self._lasting)
@@ -100,14 +100,24 @@ class Calibrator(Observer):
         if not self._is_elsewhere():
             self._try(lambda recorder: recorder.forward_ended(graph, results))
 
+    def call_begins(self) -> None:
+        """Record that the script calls a root."""
+        if not self._is_elsewhere():
+            self._try(StepRecorder.call_begins)
+
+    def hooks_done(self) -> None:
+        """Record that the hooks have run at the end of a module's call."""
+        if not self._is_elsewhere():
+            self._try(StepRecorder.hooks_done)
+
     def script_backward_begins(self) -> None:
         """Record that the script begins its backward."""
         if not self._is_elsewhere():
             self._try(StepRecorder.mark)
 
-    def backward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
-        """Record that a graph's backward is called."""
-        self._try(lambda recorder: recorder.backward_begins(graph, arguments))
+    def backward_begins(self, graph: Graph, number: int) -> None:
+        """Record that the backward of the forward with this number is called."""
+        self._try(lambda recorder: recorder.backward_begins(graph, number))
 
     def backward_ended(self) -> None:
         """Record that a graph's backward has returned."""
@@ -172,6 +182,8 @@ class Calibrator(Observer):
         except Exception as error:
             self._note(error)
             return
+        if graph.slot.call == CHECKPOINTED:
+            exported = replace(exported, layers=(), occurrences=())
         self.graphs[graph.slot] = exported
         if share is not None:
             # Of several graphs the one that is least like its simulation.

@@ -8,8 +8,9 @@ import shutil
 import sys
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -122,8 +123,11 @@ class Description(ABC):
     def see_call(self, call: RootCall) -> None:  # noqa: B027  (not every engine has to know)
         """Note that a root is about to be called in training; ``inputs`` has seen the call."""
 
-    def see_inner_call(self, tensors: Sequence[torch.Tensor]) -> None:  # noqa: B027  (not every engine has to know)
-        """Note that a module inside of a root, compiled apart, is called with these tensors."""
+    def see_inner_call(self, module: nn.Module, inputs: Any) -> None:  # noqa: B027  (not every engine has to know)
+        """Note that a module inside of a root is called outside of its graphs."""
+
+    def call_done(self) -> None:  # noqa: B027  (not every engine has to know)
+        """Note that the script's call of a module has returned."""
 
     def backward_begins(self) -> None:  # noqa: B027  (not every engine has to know)
         """Note that the script begins its backward."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from ...records.fingerprint import ModelPrint, SourceFile, source_files, source_root
+from ..plans.layers import own_class
 
 _MOST_FILES = 1000
 _INSTALLED = ("site-packages", "dist-packages")
@@ -21,13 +22,13 @@ _PACKAGE = Path(__file__).resolve().parents[2]
 def model_print(module: nn.Module) -> ModelPrint:
     """Return what a module is made of, by the names that ``named_modules`` and ``named_parameters`` give."""
     parameters = dict(module.named_parameters())
-    lines = [f"{name} {type(one).__name__}" for name, one in module.named_modules()]
+    lines = [f"{name} {own_class(one).__name__}" for name, one in module.named_modules()]
     lines += [f"{name} {tuple(one.shape)} {one.dtype} {one.requires_grad}" for name, one in parameters.items()]
     return ModelPrint(
-        name=type(module).__name__,
+        name=own_class(module).__name__,
         num_parameters=sum(one.numel() for one in parameters.values()),
         num_trainable=sum(one.numel() for one in parameters.values() if one.requires_grad),
-        modules=dict(Counter(type(one).__name__ for one in module.modules())),
+        modules=dict(Counter(own_class(one).__name__ for one in module.modules())),
         structure=hashlib.sha256("\n".join(lines).encode()).hexdigest(),
     )
 

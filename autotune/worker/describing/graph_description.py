@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import sympy
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ...records.facts import ClusterFacts, OutsideFacts
 from ...records.graph import ActivationGraph, Calibration, StepTrace
 from ...records.plan import ALL, RECOMPUTE, Plan, Quota
-from ..engines.graphs import Graph
+from ..engines.graphs import CHECKPOINTED, Graph
 from ..engines.plan_engine import PlanEngine
 from ..engines.port import Problem
 from ..environment import describe_environment
+from ..hooks.compilation import keep_out
+from ..hooks.samples import tensors_of
 from ..hooks.watch import Watch
 from ..measuring.memory_split import storage_bytes
 from ..plans.clusters import Occurrence
@@ -46,6 +49,7 @@ class GraphDescription(Description):
         self.engine.traces_sizes = True
         self._watch: Watch | None = None
         self._calibrator: Calibrator | None = None
+        self._root_has_hooks = False
         self._steps_left = _STEPS
         # Whole steps since the graphs have begun to count their runs, and how often each has run in them.
         self._counted_steps = 0
@@ -59,10 +63,27 @@ class GraphDescription(Description):
     def see_call(self, call: RootCall) -> None:
         """Have what grows with the batch traced as symbols."""
         self.inputs.mark(call)
+        self._root_has_hooks = bool(call.root._forward_hooks)
+        if self._calibrator is not None:
+            self._calibrator.call_begins()
 
-    def see_inner_call(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Have it traced with symbols for the sizes that are some in the graphs before it."""
-        self.engine.mark_sizes(tensors)
+    def call_done(self) -> None:
+        """Note that the script's call of a module has returned."""
+        if self._calibrator is not None and self._root_has_hooks:
+            self._calibrator.hooks_done()
+
+    def see_inner_call(self, module: nn.Module, inputs: Any) -> None:
+        """Have it traced with symbols for the sizes that are some in the root's inputs or in the graphs before it."""
+        self._mark(inputs)
+        if module._forward_pre_hooks:
+            # One of `fully_shard` hands on views, of which nothing is marked.
+            _once(module.register_forward_pre_hook, lambda *inputs: self._mark(inputs))
+        if module._forward_hooks and self._calibrator is not None:
+            calibrator = self._calibrator
+            _once(module.register_forward_hook, lambda *_: calibrator.hooks_done())
+
+    def _mark(self, inputs: Any) -> None:
+        self.engine.mark_sizes(tensors_of(inputs), self.inputs.marked)
 
     def step_done(self) -> bool:
         """Note that a step under the engine has ended; True when everything has been seen."""
@@ -86,7 +107,7 @@ class GraphDescription(Description):
             )
         elif self._steps_left == 1 and self._calibrator is not None:
             engine.observer = self._calibrator
-            self._calibrator.record(graph.slot for graph in engine.slots())
+            self._calibrator.record(graph.slot for graph in (*engine.slots(), *engine.checkpointed))
         return not self._steps_left
 
     def backward_begins(self) -> None:
@@ -137,10 +158,10 @@ class GraphDescription(Description):
         if calibrator is None:
             return (), (), None
         calibrator.step_ended()
-        ran = [graph for graph in self.engine.slots() if graph.forward_calls]
+        ran = [graph for graph in (*self.engine.slots(), *self.engine.checkpointed) if graph.forward_calls]
         found = [calibrator.graphs.get(graph.slot) for graph in ran]
         graphs = tuple(
-            replace(exported, calls=graph.forward_calls / max(1, graph.training_calls))
+            replace(exported, calls=_kept_calls(graph))
             for graph, exported in zip(ran, found, strict=True)
             if exported is not None
         )
@@ -189,13 +210,30 @@ class GraphDescription(Description):
                 row.is_heavy |= any(one.is_heavy for one in found)
                 saving = Bytes.total([one.saving for one in found]).named(names)
                 row.add(graph, calls, len(found), saving, {node for one in found for node in one.subgraph})
-            for cluster_id, frequency in Counter(layer.cluster_id for layer in graph.joint.layers).items():
+            for cluster_id in dict.fromkeys(layer.cluster_id for layer in graph.joint.layers):
+                frequency = graph.joint.occurrence_counts()[cluster_id, RECOMPUTE]
                 pair = graph.joint.partition(Quota([Plan(cluster_id, RECOMPUTE, ALL)]))
                 row = rows.setdefault((cluster_id, RECOMPUTE), _Row(is_layer=True))
                 saving = (graph.joint.unplanned.saved - pair.saved).named(names)
                 row.add(graph, calls, frequency, saving, pair.recomputed)
         facts = [row.facts(cluster_id, strategy, values) for (cluster_id, strategy), row in rows.items()]
         return tuple(sorted((row for row in facts if row.saving_bytes > 0), key=lambda row: -row.saving_bytes))
+
+
+def _kept_calls(graph: Graph) -> float:
+    """Return how often a training call runs a graph and keeps what it saves."""
+    return 0.0 if graph.slot.call == CHECKPOINTED else graph.forward_calls / max(1, graph.training_calls)
+
+
+def _once(register: Callable[..., RemovableHandle], act: Callable[..., None]) -> None:
+    """Act in the next call of a module, after the hooks that are there."""
+
+    def hook(_: nn.Module, *inputs: Any) -> None:
+        handle.remove()
+        act(*inputs)
+
+    handle = register(hook, with_kwargs=True)
+    keep_out(hook)
 
 
 @dataclass

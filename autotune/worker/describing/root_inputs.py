@@ -90,6 +90,7 @@ class RootInputs:
         samples: of the latest call.
         autocast: the type that autocast computed a call in, None where it was off.
         names: what a size of one call is, by the size and which dimension it is of: graphs are traced in a call.
+        marked: the sizes of the latest call that were asked to be symbols, with which dimension each is of.
     """
 
     def __init__(self) -> None:
@@ -98,6 +99,7 @@ class RootInputs:
         self._tensors: dict[_Path, _Tensor] = {}
         self._parameters: dict[int, tuple[str, ...]] = {}
         self.names: dict[tuple[int, int], str] = {}
+        self.marked: set[tuple[int, int]] = set()
 
     def see(self, call: RootCall) -> None:
         """Take the sizes of a call."""
@@ -121,6 +123,7 @@ class RootInputs:
         The lengths of token sequences are traced as symbols as well, for the formulas of the plan table.
         """
         named: dict[tuple[int, int], str] = {}
+        self.marked.clear()
         for path, tensor in self._tensors_of(call):
             growing = self._tensors[path].growing()
             for place, size in enumerate(tensor.shape):
@@ -130,6 +133,7 @@ class RootInputs:
                     named[size, place] = name
                 if size > 1 and (name in (BATCH, _SEQUENCE) or place in growing):
                     torch._dynamo.maybe_mark_dynamic(tensor, place)
+                    self.marked.add((size, place))
         if self.samples > 1:
             named.setdefault((self.samples, NUMBER), BATCH)
         self.names = named | self.names

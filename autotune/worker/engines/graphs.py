@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import fx
@@ -16,16 +16,68 @@ from ..plans.graph_pair import Pair
 from ..plans.joint import has_storage, is_single_symbol, symbols_of, tensors_of, traced_size, value_of
 from ..plans.partition import JointGraph
 
+_FEW = 16
+
+
+class Slot(NamedTuple):
+    """A place in the script's training calls.
+
+    It is the Dynamo frame, the ordinal among the graphs that one call compiled for that frame (such as one for each
+    instance of a block), and the ordinal among the calls of such a graph (such as one for each block that it serves).
+    """
+
+    frame: str
+    compiled: int
+    call: int = 0
+
+
+CHECKPOINTED = -1
+"""The call of a slot for all calls that the script's own checkpoints run again."""
+
+
+class Forwards:
+    """The forwards of one compiled graph that are under way, by the mark that each hands to its backward.
+
+    A backward must be of its forward's pair, also when the plans are switched between the two: a GAN's generator has
+    run when its discriminator steps.
+    """
+
+    def __init__(self) -> None:
+        self._under_way: dict[int, tuple[Graph, Pair, StorageWeakRef]] = {}
+        # The pair that AOTAutograd's runtime was told of last.
+        self.told: Pair | None = None
+        # Whether a backward has run since the latest forward: the next forward is of another call of a root.
+        self.is_over = False
+        self._most = _FEW
+
+    def begin(self, graph: Graph, pair: Pair) -> torch.Tensor:
+        """Note a forward, and return its mark, which is there as long as something holds what the forward saves."""
+        if len(self._under_way) > self._most:
+            self._most = 2 * len(self.under_way()) + _FEW
+        mark = _mark(graph.slot.call + 1)
+        self._under_way[_number(mark)] = graph, pair, StorageWeakRef(mark.untyped_storage())
+        return mark
+
+    def under_way(self) -> list[tuple[Graph, Pair]]:
+        """List the forwards that a backward may still come for, and forget the others."""
+        self._under_way = {number: one for number, one in self._under_way.items() if not one[2].expired()}
+        return [(graph, pair) for graph, pair, _ in self._under_way.values()]
+
+    def of(self, mark: torch.Tensor) -> tuple[Graph, Pair] | None:
+        """Return the call and the pair of a forward; kept after that, as a loop may ask for a backward again."""
+        known = self._under_way.get(_number(mark))
+        return None if known is None else known[:2]
+
 
 @dataclass
 class Graph:
-    """One compiled graph of the script.
+    """One call of a compiled graph of the script, in each of its training calls.
 
-    ``slot`` is its place in a training call: the Dynamo frame, and the ordinal among the graphs that one call compiled
-    for that frame, such as one for each instance of a block. Graphs of one slot are variants for other shapes.
+    Graphs of one slot are variants for other shapes. ``calls`` has all calls of the compiled graph, in order. These
+    share what is compiled, and each has a pair of its own.
     """
 
-    slot: tuple[str, int]
+    slot: Slot
     joint: JointGraph
     compiled: Pair
     current: Pair
@@ -40,19 +92,47 @@ class Graph:
     is_fixed: bool = False
     # Where the script has it compiled, nobody is told when it runs: it is taken to run.
     is_unseen: bool = False
-    # The pairs of the forwards under way. A backward must be of its forward's pair, also when the plans are switched
-    # between the two: a GAN's generator has run when its discriminator steps.
-    pending: dict[int, tuple[Pair, StorageWeakRef]] = field(default_factory=dict)
-    # Forwards under way that left nothing of their own, so that their backwards cannot be told from others.
-    unmarked: int = 0
+    # Not before it runs, and as long as only the script's own checkpoints have run it.
+    is_planned: bool = False
+    # What stands for all calls that the script's own checkpoints run again.
+    checkpointed: Graph | None = None
+    calls: list[Graph] = field(default_factory=list)
+    forwards: Forwards = field(default_factory=Forwards)
     # AOTAutograd's runtime (torch 2.15) keeps for each saved tensor whether it is an input, and reads it at each call.
     runtime_saved_inputs: list[bool] | None = None
     # It keeps which dimensions of which saved tensors are symbols, and marks them in each run (torch 2.11 to 2.15).
     runtime_symbolic: dict[int, set[int]] | None = None
+    # Whether it keeps of those what is known here.
+    is_understood: bool = False
     # What Inductor generates for the forward and the backward (True) of the pair without plans, where it was asked to;
     # or why it did not.
     generated: dict[bool, Callable[[list[Any]], Any]] = field(default_factory=dict)
     not_generated: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.calls:
+            self.calls.append(self)
+
+    def next_call(self) -> Graph:
+        """Add the call after the last one of the compiled graph."""
+        self.calls.append(self._call(len(self.calls)))
+        return self.calls[-1]
+
+    def checkpointed_call(self) -> Graph:
+        """Return what stands for all calls that the script's own checkpoints run again, without plans."""
+        call = self._call(CHECKPOINTED)
+        call.begin(self.unplanned)
+        return call
+
+    def _call(self, number: int) -> Graph:
+        return replace(
+            self,
+            slot=self.slot._replace(call=number),
+            forward_calls=0,
+            training_calls=0,
+            last_training_call=0,
+            node_times_s={},
+        )
 
     def reset_counts(self) -> None:
         """Count from zero again."""
@@ -111,10 +191,11 @@ class Graph:
             if isinstance(size, int)
         }
 
-    @property
-    def is_understood(self) -> bool:
-        """Return whether the runtime keeps of saved tensors with symbols as sizes what ``switch`` takes it to keep."""
-        return (self.runtime_symbolic or {}) == self.current.symbolic_dimensions
+    def follow_runtime(self, metadata: Any) -> None:
+        """Find what AOTAutograd's runtime keeps of the saved tensors of this graph, just compiled."""
+        self.runtime_saved_inputs = getattr(metadata, "saved_tensor_is_graph_input", None)
+        self.runtime_symbolic = getattr(metadata, "dynamic_saved_tensors_idxs", None)
+        self.is_understood = (self.runtime_symbolic or {}) == self.compiled.symbolic_dimensions
 
     def why_not(self, pair: Pair) -> str | None:
         """Say why this graph cannot be switched to a pair; None if it can."""
@@ -122,8 +203,6 @@ class Graph:
             return "Inductor compiles each set of plans anew"
         if pair is not self.compiled and pair.signature != self.compiled.signature:
             return "a graph of the script hands other symbols to its backward under this plan"
-        if pair is not self.current and self.unmarked:
-            return "a forward is under way that keeps nothing of its own, so its backward could not be recognized"
         if pair is not self.current and not self.is_understood:
             return "a graph of the script has dynamic shapes, which this torch keeps track of in a way not known"
         return None
@@ -131,48 +210,64 @@ class Graph:
     def begin(self, pair: Pair) -> None:
         """Begin with the pair of another configuration."""
         self.pairs = {None: pair}
-        self.switch(pair)
-
-    def switch(self, pair: Pair) -> None:
-        """Run this pair from the next forward on."""
         self.current = pair
-        if self.runtime_saved_inputs is not None:
-            self.runtime_saved_inputs[:] = pair.saved_inputs
-        if self.runtime_symbolic is not None:
-            self.runtime_symbolic.clear()
-            self.runtime_symbolic.update(pair.symbolic_dimensions)
-
-    def remember(self, pair: Pair, results: Sequence[Any]) -> None:
-        """Note a forward that this pair has run, for its backward."""
-        mark = pair.mark_of_forward(results)
-        if mark is None:
-            self.unmarked += 1
-        else:
-            self.forget_ended()
-            storage = results[pair.num_forward_outputs + (pair.mark or 0)].untyped_storage()
-            # The storage's address is not used again while there is a reference to it, a weak one as well.
-            self.pending[mark] = pair, StorageWeakRef(storage)
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether a backward may still come for a forward."""
-        self.forget_ended()
-        return bool(self.pending)
+        """Return whether a backward may still come for a forward of any of the calls."""
+        return bool(self.forwards.under_way())
 
-    def forget_ended(self) -> None:
-        """Forget the forwards that no backward can come for any more: nothing holds what they have saved."""
-        self.pending = {mark: one for mark, one in self.pending.items() if not one[1].expired()}
+    def marked(self, results: Sequence[Any], pair: Pair) -> list[Any]:
+        """Add to what a forward returns, as the first saved tensor, a mark that says which forward it is."""
+        if not self.is_understood:
+            return list(results)
+        self._tell_runtime(pair)
+        mark = self.forwards.begin(self, pair)
+        outputs = pair.num_forward_outputs
+        return [*results[:outputs], mark, *results[outputs:]]
 
-    def pair_of(self, arguments: Sequence[Any]) -> Pair:
-        """Return the pair whose forward saved what a backward is given; the current one where that cannot be told."""
-        for pair in dict.fromkeys([self.current, *(one for one, _ in self.pending.values())]):
-            mark = pair.mark_of_backward(arguments)
-            # Kept, as a loop may ask for a backward again.
-            if mark is not None and mark in self.pending and self.pending[mark][0] is pair:
-                return pair
-        if self.current.mark is None:
-            self.unmarked = max(0, self.unmarked - 1)
-        return self.current
+    def of_backward(self, arguments: list[Any]) -> tuple[Graph, Pair, int]:
+        """Take the mark out of what a backward is given; return its call, its pair and the number of its forward."""
+        self.forwards.is_over = True
+        if not self.is_understood:
+            return self, self.current, 0
+        # The runtime puts the saved symbols first here, and last in the forward's results.
+        mark = arguments.pop(self.compiled.signature[0])
+        # Of a mark that a script's hooks on saved tensors have copied, the sizes tell the call.
+        call = mark.shape[1] - 1
+        graph = self.checkpointed if call == CHECKPOINTED and self.checkpointed is not None else self.calls[call]
+        return *(self.forwards.of(mark) or (graph, graph.current)), _number(mark)
+
+    def number_of(self, results: Sequence[Any]) -> int:
+        """Return the number of the forward that has returned this, with its mark."""
+        return _number(results[self.joint.num_forward_outputs]) if self.is_understood else 0
+
+    @property
+    def unplanned(self) -> Pair:
+        """Return the pair without plans, where the graph can be switched to it."""
+        unplanned = self.joint.unplanned
+        return unplanned if self.why_not(unplanned) is None else self.compiled
+
+    def _tell_runtime(self, pair: Pair) -> None:
+        if self.forwards.told is pair:
+            return
+        self.forwards.told = pair
+        if self.runtime_saved_inputs is not None:
+            self.runtime_saved_inputs[:] = False, *pair.saved_inputs
+        if self.runtime_symbolic is not None:
+            self.runtime_symbolic.clear()
+            # Behind the mark, which is the first of the saved tensors.
+            self.runtime_symbolic.update({place + 1: found for place, found in pair.symbolic_dimensions.items()})
+
+
+def _mark(size: int) -> torch.Tensor:
+    # It takes no memory. Where a checkpoint runs a forward again, torch compares the sizes of what is saved.
+    return torch.empty((0, size), dtype=torch.bool, device="cpu")
+
+
+def _number(mark: torch.Tensor) -> int:
+    # The address of a storage is not used again as long as there is a reference to it, a weak one as well.
+    return mark.untyped_storage()._cdata
 
 
 def _symbols(value: Any) -> Iterator[tuple[int, torch.SymInt]]:
@@ -191,8 +286,8 @@ class Observer:
     def forward_ended(self, graph: Graph, results: Sequence[Any]) -> None:
         """A forward has returned: its outputs, and what it saves for the backward."""
 
-    def backward_begins(self, graph: Graph, arguments: Sequence[Any]) -> None:
-        """A backward is called; its arguments are not to be changed."""
+    def backward_begins(self, graph: Graph, number: int) -> None:
+        """The backward of the forward with this number is called."""
 
     def backward_ended(self) -> None:
         """A backward has returned."""

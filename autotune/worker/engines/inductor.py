@@ -17,6 +17,7 @@ from torch import fx
 from ...records.outcome import Fallback
 from ..device import uses_cuda
 from ..plans.joint import ancestors
+from ..plans.layers import Block
 from .plan_engine import PlanEngine
 
 _NOTE = (
@@ -51,7 +52,7 @@ class InductorEngine(PlanEngine):
         self._describing = True
         return (_NOTE,)
 
-    def backend(self, block: str = "") -> Any:
+    def backend(self, block: Block | None = None) -> Any:
         """Return a Dynamo backend that partitions by the current plans."""
 
         def backend(module: fx.GraphModule, inputs: Sequence[Any], **keywords: Any) -> Any:
@@ -140,7 +141,7 @@ def without_kernel_search(keywords: dict[str, Any]) -> dict[str, Any]:
 
 
 def make_partitioner(
-    engine: PlanEngine, run: Run, block: str = "", *, is_asked: Callable[[], None] = lambda: None
+    engine: PlanEngine, run: Run, block: Block | None = None, *, is_asked: Callable[[], None] = lambda: None
 ) -> Any:
     """Return an engine's partitioner in the form that Inductor's configuration takes.
 

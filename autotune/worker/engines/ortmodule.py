@@ -24,6 +24,7 @@ from ...records.configuration import Configuration
 from ...records.outcome import Fallback, InvalidPlan, OutOfMemory
 from ...records.plan import Plan, dump_mem_opt
 from ..failure import failure_of
+from ..plans.layers import Block
 from .ortmodule_compat import import_ortmodule
 from .ortmodule_plans import Builds, Opportunities, key_of
 from .port import Engine, Problem
@@ -92,7 +93,7 @@ class OrtModuleEngine(Engine):
         self.active = configuration.engine == self.name
         return None
 
-    def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:  # noqa: ARG002
+    def compile_root(self, root: nn.Module, *, block: Block | None = None) -> Callable[..., Any]:  # noqa: ARG002
         """Wrap a root with ORTModule; where that fails, give its own call, and `problem` reports it."""
         try:
             with _variables(self._settings()):

@@ -9,23 +9,28 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from types import FrameType
 from typing import Any
 
 import torch
 from torch import fx, nn
 
 from ...records.configuration import Configuration, Shapes, SizedPlans
+from ...records.engines import ENGINES
 from ...records.outcome import Fallback, InvalidPlan
 from ...records.plan import Plan, Quota
+from ..call_stack import in_backward, modules_under_way
 from ..failure import raised_by_compiler
 from ..garbage import uncollected
 from ..plans.graph_pair import Pair
+from ..plans.layers import Block, block_name_of, repeated_modules
 from ..plans.partition import JointGraph, PartitionFunction
-from .graphs import Graph, Observer
+from .graphs import Graph, Observer, Slot
 from .messages import put_off_messages
 from .port import Engine, NothingRan, Problem
 from .timed_nodes import TimedNodes
@@ -34,6 +39,8 @@ from .untraced import in_root, keep_untraced
 _GRAPH_INDEX = "autotune_graph_index"
 _BATCHES_ONLY = "--engine eager searches batch sizes only."
 _FEW = 4
+# Of a compiled graph; later ones take the plans of the last. A loop over time steps may have any number.
+_MOST_CALLS = 256
 _LISTS_PLANS = "`autotune discover SCRIPT` lists the plans of a script."
 
 
@@ -47,13 +54,24 @@ class PlanEngine(Engine):
         super().__init__()
         # The script's own torch.compile is watched; this is the untouched one.
         self.torch_compile = torch.compile
+        # Each call of a compiled graph that plans may change, in the order of the first time.
         self.graphs: list[Graph] = []
+        # Those that the script's own checkpoints run again: they leave nothing to plans.
+        self.checkpointed: list[Graph] = []
+        self._compiled: list[Graph] = []
         self._profiling = False
         # Whether what a graph hands to the next is to be traced with symbols for the sizes that are some in it.
         self.traces_sizes = False
         self.observer: Observer | None = None
         self._compiled_in_call: Counter[str] = Counter()
         self._training_call = 1
+        # The calls of compiled graphs so far in the call of a root that is under way, by the graph's first call.
+        self._calls: Counter[int] = Counter()
+        # Whether a checkpoint of the script's own runs a whole root again, in a backward.
+        self._repeats_root = False
+        self._hooks_around_root: Any = None
+        # The frame of the block's call that the latest new graph is of, or a part of.
+        self._block_call: FrameType | None = None
 
     # -- applying
 
@@ -61,10 +79,10 @@ class PlanEngine(Engine):
         """Make a configuration current; gives the reason when the compiled graphs cannot be switched to it."""
         self.configuration = configuration
         self.active = configuration.engine == self.name
-        for graph in self.graphs:
+        for graph in (*self.graphs, *self.checkpointed):
             graph.reset_counts()
         try:
-            wanted = [(graph, graph.joint.partition(self._quota(graph.joint, graph.slot))) for graph in self.graphs]
+            wanted = self._pairs_under(None)
         except Exception as error:
             # Called from a hook inside the script's own step; the reason goes to the user.
             return f"a graph of the script cannot be partitioned by these plans: {type(error).__name__}: {error}"
@@ -85,26 +103,45 @@ class PlanEngine(Engine):
         """Begin a training call of a root; graphs compiled in one call have slots of their own."""
         self._training_call += 1
         self._compiled_in_call.clear()
+        self._calls.clear()
+        self._block_call = None
+        self._repeats_root, self._hooks_around_root = False, _hooks_on_saved_tensors()
         if self.configuration.sized and self.active:
             self._take(next((one for one in self.configuration.sized if one.hold_for(shapes)), None))
 
-    def _take(self, sized: SizedPlans | None) -> None:
-        for graph in self.graphs:
-            pair = graph.pairs.get(sized)
-            if pair is None:
-                pair = graph.pairs[sized] = self.pair_under(graph, sized.plans if sized else ())
-            if pair is not graph.current:
-                graph.switch(pair)
+    def repeat_call(self, *, is_root: bool) -> None:
+        """Begin a call in a backward, where the script's own checkpoint runs a root again, or a part of it."""
+        self._calls.clear()
+        self._repeats_root = is_root
 
-    def pair_under(self, graph: Graph, plans: tuple[Plan, ...]) -> Pair:
-        """Return a graph's pair under plans for smaller batches; the configuration's where it cannot be switched."""
-        kept = graph.pairs[None]
+    def _take(self, sized: SizedPlans | None) -> None:
+        if any(sized not in graph.pairs for graph in self.graphs):
+            self._add_pairs(sized)
+        for graph in self.graphs:
+            graph.current = graph.pairs[sized]
+
+    def _add_pairs(self, sized: SizedPlans | None) -> None:
+        """Add each graph's pair under the plans for smaller batches; the configuration's where it cannot switch."""
         try:
-            pair = graph.joint.partition(self._quota(graph.joint, graph.slot, plans))
+            found = self._pairs_under(sized)
         except Exception:
-            return kept
-        # Switched in the middle of steps, each backward has to be recognized.
-        return kept if graph.why_not(pair) or None in (kept.mark, pair.mark) else pair
+            found = []
+        pairs = {id(graph): pair for graph, pair in found if graph.why_not(pair) is None}
+        for graph in self.graphs:
+            graph.pairs.setdefault(sized, pairs.get(id(graph), graph.pairs[None]))
+
+    def _pairs_under(self, sized: SizedPlans | None) -> list[tuple[Graph, Pair]]:
+        """Return each graph with its pair under the configuration's plans, or under those for smaller batches."""
+        quota, slots = Quota(self._plans(sized)), self.slots()
+        variants: dict[Slot, list[Graph]] = {}
+        for graph in self.graphs:
+            variants.setdefault(graph.slot, []).append(graph)
+        found = []
+        for chosen in slots:
+            others = [graph for graph in variants[chosen.slot] if graph is not chosen]
+            found += [(graph, graph.joint.partition(quota.copy())) for graph in others]
+            found.append((chosen, chosen.joint.partition(quota)))
+        return found
 
     def plans_of_share(self, share: float) -> tuple[Plan, ...]:
         """Return plans that recompute a share of what the configuration does, the first occurrences of each."""
@@ -123,7 +160,7 @@ class PlanEngine(Engine):
         can_trace = not isinstance(module, (nn.RNNBase, torch.jit.ScriptModule)) and module._compiled_call_impl is None
         return can_trace and next(module.children(), None) is not None and trace_rules.check(module.forward)
 
-    def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:
+    def compile_root(self, root: nn.Module, *, block: Block | None = None) -> Callable[..., Any]:
         """Give the compiled form of a root module's call."""
         import torch._dynamo.config
         from torch._dynamo import trace_rules
@@ -146,11 +183,11 @@ class PlanEngine(Engine):
             skip_code(forward.__code__)
         return in_root(self.torch_compile(forward, backend=self.backend(block)))
 
-    def backend(self, block: str = "") -> Any:
+    def backend(self, block: Block | None = None) -> Any:
         """Return a Dynamo backend that partitions by the current plans; ``block`` as in ``compile_root``."""
         return self.aot_backend(block)
 
-    def aot_backend(self, block: str = "") -> Any:
+    def aot_backend(self, block: Block | None = None) -> Any:
         """Return a Dynamo backend that runs AOTAutograd's graphs as they are."""
         from torch._dynamo.backends.common import aot_autograd
         from torch._dynamo.backends.debugging import boxed_nop
@@ -177,7 +214,7 @@ class PlanEngine(Engine):
         *,
         num_fwd_outputs: int,
         static_lifetime_input_indices: list[int] | None = None,
-        block: str = "",
+        block: Block | None = None,
         **_: Any,
     ) -> tuple[fx.GraphModule, fx.GraphModule]:
         """Partition a joint graph without a compiler: AOTAutograd calls this once for each of them."""
@@ -199,7 +236,7 @@ class PlanEngine(Engine):
         num_fwd_outputs: int,
         static_indices: list[int] | None,
         partitioner: PartitionFunction | None = None,
-        block: str = "",
+        block: Block | None = None,
         *,
         is_compiled: bool = False,
     ) -> Graph | None:
@@ -207,24 +244,43 @@ class PlanEngine(Engine):
         from torch._guards import CompileContext
 
         frame = str(CompileContext.current_compile_id()).partition("/")[0]
-        slot = frame, self._compiled_in_call[frame]
+        slot = Slot(frame, self._compiled_in_call[frame])
         self._compiled_in_call[frame] += 1
         try:
+            block = block or self._block_under_way(slot)
             kept = JointGraph(joint, num_fwd_outputs, static_indices, partitioner, block, is_compiled=is_compiled)
+            self._enter_block(kept)
             pair = kept.partition(self._quota(kept, slot))
         except Exception as error:
             # Never raise into the script; `problem` reports it.
             cause = f"a graph could not be partitioned: {type(error).__name__}: {error}"
             self.failures.append(Fallback(cause, advice=f"Please report this; {_BATCHES_ONLY}"))
             return None
-        graph = Graph(slot, kept, pair, pair, pairs={None: pair}, is_fixed=is_compiled)
-        pair.forward.meta[_GRAPH_INDEX] = pair.backward.meta[_GRAPH_INDEX] = len(self.graphs)
-        self.graphs.append(graph)
+        graph = Graph(slot, kept, pair, pair, {None: pair}, is_fixed=is_compiled, is_planned=is_compiled)
+        pair.forward.meta[_GRAPH_INDEX] = pair.backward.meta[_GRAPH_INDEX] = len(self._compiled)
+        self._compiled.append(graph)
+        if is_compiled:
+            self.graphs.append(graph)
         return graph
 
-    def _quota(self, joint: JointGraph, slot: tuple[str, int], plans: tuple[Plan, ...] | None = None) -> Quota:
-        """Return what plans leave for a graph, else those of the configuration: earlier slots take theirs first."""
-        quota = Quota(self._plans(joint) if plans is None else plans)
+    def _block_under_way(self, slot: Slot) -> Block | None:
+        """Return the block that a graph of this slot, which is being compiled, is of, or is a part of."""
+        found = _call_of_block()
+        if found is None:
+            return None
+        module, frame = found
+        variant = next((graph.joint for graph in self.graphs if graph.slot == slot), None)
+        continues = frame is self._block_call if variant is None else any(one.continues for one in variant.layers)
+        return Block(block_name_of(module), continues)
+
+    def _enter_block(self, joint: JointGraph) -> None:
+        """Note which call of a block a graph is of that runs in this place for the first time."""
+        found = _call_of_block() if joint.is_of_block else None
+        self._block_call = self._block_call if found is None else found[1]
+
+    def _quota(self, joint: JointGraph, slot: Slot) -> Quota:
+        """Return what the configuration's plans leave for a new graph: earlier slots take theirs first."""
+        quota = Quota(self._plans(None, joint))
         for graph in self.slots():
             if graph.slot == slot:
                 break
@@ -233,23 +289,64 @@ class PlanEngine(Engine):
 
     def slots(self) -> list[Graph]:
         """Return one graph for each slot, in execution order: of its variants the last that ran, else the first."""
-        chosen: dict[tuple[str, int], Graph] = {}
+        chosen: dict[Slot, Graph] = {}
         for graph in self.graphs:
             if graph.slot not in chosen or graph.forward_calls:
                 chosen[graph.slot] = graph
         return list(chosen.values())
 
-    def _plans(self, joint: JointGraph) -> tuple[Plan, ...]:
-        """Return the current plans with what the level stands for in a graph."""
+    def _plans(self, sized: SizedPlans | None, *new: JointGraph) -> tuple[Plan, ...]:
+        """Return the current plans with what the level stands for, or the plans for smaller batches."""
         if not self.active:
             return ()
-        return self.configuration.plans + joint.level_plans(self.configuration.level)
+        if sized is not None:
+            return sized.plans
+        level, joints = self.configuration.level, dict.fromkeys([*(graph.joint for graph in self.graphs), *new])
+        of_level = dict.fromkeys(plan for joint in joints if level for plan in joint.level_plans(level))
+        return (*self.configuration.plans, *of_level)
 
     def count(self, graph: Graph) -> None:
         """Note that a graph's forward runs; not where the script's own checkpoint runs a root in the backward."""
-        if torch._C._current_graph_task_id() == -1:
+        if not in_backward():
             # Where the script calls no root, each run is a call of its own.
             graph.count(self._training_call if self._training_call > 1 else -1 - graph.forward_calls)
+
+    def _call_of(self, graph: Graph) -> Graph:
+        """Return which call of a compiled graph runs now."""
+        if self._is_run_again():
+            if graph.checkpointed is None:
+                graph.checkpointed = graph.checkpointed_call()
+                self.checkpointed.append(graph.checkpointed)
+            return graph.checkpointed
+        if not graph.is_planned:
+            graph.is_planned = True
+            self._plan(graph)
+        if self._training_call == 1 or not ENGINES[self.name].switches:
+            return graph
+        if graph.forwards.is_over:
+            graph.forwards.is_over, self._calls[id(graph)] = False, 0
+        number = min(self._calls[id(graph)], _MOST_CALLS - 1)
+        self._calls[id(graph)] += 1
+        if number == len(graph.calls):
+            self._enter_block(graph.joint)
+            self._plan(graph.next_call())
+        return graph.calls[number]
+
+    def _plan(self, graph: Graph) -> None:
+        """Have the current plans go on with a call that runs for the first time."""
+        pair = graph.joint.partition(self._quota(graph.joint, graph.slot))
+        if refusal := graph.why_not(pair):
+            self.failures.append(Fallback(refusal, advice=_BATCHES_ONLY))
+            pair = graph.compiled
+        graph.begin(pair)
+        self.graphs.append(graph)
+
+    def _is_run_again(self) -> bool:
+        """Return whether a checkpoint of the script's own, inside of its model, runs again what runs now."""
+        if in_backward():
+            return not self._repeats_root
+        hooks = _hooks_on_saved_tensors()
+        return _is_checkpoint(hooks) and hooks is not self._hooks_around_root
 
     def interpret_forward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
         """Return the callable that AOTAutograd keeps for a forward; it looks up the current pair at each call."""
@@ -258,20 +355,18 @@ class PlanEngine(Engine):
         owner = self._owner(module)
         if owner is None:
             return _boxed_default(module)
-        metadata = getattr(TracingContext.try_get(), "fw_metadata", None)
-        owner.runtime_saved_inputs = getattr(metadata, "saved_tensor_is_graph_input", None)
-        owner.runtime_symbolic = getattr(metadata, "dynamic_saved_tensors_idxs", None)
+        owner.follow_runtime(getattr(TracingContext.try_get(), "fw_metadata", None))
 
         def run(arguments: list[Any]) -> Any:
-            pair = owner.current
-            self.count(owner)
-            if self.observer is not None:
-                self.observer.forward_begins(owner, arguments)
-            forward = TimedNodes(pair.forward, owner.node_times_s).boxed_run if self._profiling else pair.run_forward
-            results = forward(arguments)
-            if self.observer is not None:
-                self.observer.forward_ended(owner, results)
-            owner.remember(pair, results)
+            graph, observer = self._call_of(owner), self.observer
+            pair = graph.current
+            self.count(graph)
+            if observer is not None:
+                observer.forward_begins(graph, arguments)
+            forward = TimedNodes(pair.forward, graph.node_times_s).boxed_run if self._profiling else pair.run_forward
+            results = graph.marked(forward(arguments), pair)
+            if observer is not None:
+                observer.forward_ended(graph, results)
             if self.traces_sizes:
                 for place, dimension in owner.varying_outputs:
                     torch._dynamo.maybe_mark_dynamic(results[place], dimension)
@@ -287,13 +382,14 @@ class PlanEngine(Engine):
             return _boxed_default(module)
 
         def run(arguments: list[Any]) -> Any:
-            pair = owner.pair_of(arguments)
-            if self.observer is not None:
-                self.observer.backward_begins(owner, arguments)
-            backward = TimedNodes(pair.backward, owner.node_times_s).boxed_run if self._profiling else pair.run_backward
+            graph, pair, number = owner.of_backward(arguments)
+            observer = self.observer
+            if observer is not None:
+                observer.backward_begins(graph, number)
+            backward = TimedNodes(pair.backward, graph.node_times_s).boxed_run if self._profiling else pair.run_backward
             gradients = backward(arguments)
-            if self.observer is not None:
-                self.observer.backward_ended()
+            if observer is not None:
+                observer.backward_ended()
             return gradients
 
         run._boxed_call = True  # type: ignore[attr-defined]
@@ -303,14 +399,14 @@ class PlanEngine(Engine):
         """Return the graph that a forward or backward belongs to; None for the default partition after a failure."""
         # AOTAutograd hands over the forward itself, and a copy of the backward when it first runs; copies keep `meta`.
         index = module.meta.get(_GRAPH_INDEX)
-        return None if index is None else self.graphs[index]
+        return None if index is None else self._compiled[index]
 
     # -- checking
 
     @property
     def num_compiled(self) -> int:
         """Return how many graphs have been compiled so far."""
-        return len(self.graphs)
+        return len(self._compiled)
 
     @property
     def is_compiled(self) -> bool:
@@ -330,6 +426,9 @@ class PlanEngine(Engine):
         if self.failures:
             return self.failures[0]
         ran = [graph for graph in self.graphs if graph.forward_calls]
+        if self.checkpointed and not self.graphs:
+            cause = "checkpoints of the script's own recompute all that its graphs keep, so plans can spare nothing"
+            return Fallback(cause, advice=_BATCHES_ONLY)
         if not ran:
             why = f" ({'; '.join(self.without_plans)})" if self.without_plans else ""
             cause = f"no graph of the model was captured, so there is nothing to recompute{why}"
@@ -385,11 +484,11 @@ class PlanEngine(Engine):
         changed = [graph for graph in self.graphs if graph.pairs[None] is not graph.joint.unplanned]
         return bool(changed) and not any(graph.forward_calls for graph in changed)
 
-    def forward_calls(self) -> Counter[tuple[str, int]] | None:
+    def forward_calls(self) -> Counter[Slot] | None:
         """Return how often each slot's graphs have run under the configuration; None where that does not show."""
         if any(graph.is_unseen for graph in self.graphs):
             return None
-        calls: Counter[tuple[str, int]] = Counter()
+        calls: Counter[Slot] = Counter()
         for graph in self.graphs:
             calls[graph.slot] += graph.forward_calls
         return calls
@@ -409,9 +508,12 @@ class PlanEngine(Engine):
 
     # -- describing
 
-    def mark_sizes(self, tensors: Sequence[torch.Tensor]) -> None:
-        """Have the inputs of an inner root traced with symbols for sizes that are some in the graphs so far."""
-        known = {size for graph in self.graphs for size in graph.varying_sizes}
+    def mark_sizes(self, tensors: Sequence[torch.Tensor], marked: Collection[tuple[int, int]] = ()) -> None:
+        """Have a module's inputs traced with symbols for sizes that are some in the graphs so far, or are ``marked``.
+
+        Each is a size with the dimension that it is of.
+        """
+        known = {size for graph in self.graphs if not graph.slot.call for size in graph.varying_sizes}.union(marked)
         _mark(tensors, lambda size, dimension: (size, dimension) in known)
 
     def _mark_mask(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -423,8 +525,25 @@ class PlanEngine(Engine):
         """Run the graphs node by node and keep each node's least time, or stop doing so."""
         self._profiling = on
         if on:
-            for graph in self.graphs:
+            for graph in (*self.graphs, *self.checkpointed):
                 graph.reset_counts()
+
+
+def _call_of_block() -> tuple[nn.Module, FrameType] | None:
+    """Return the innermost repeated block whose call is under way outside of graphs, with the frame of its call."""
+    under_way = list(modules_under_way(sys._getframe(1)))
+    repeated = {id(module) for module in repeated_modules(under_way[-1][0])} if under_way else ()
+    return next(((module, frame) for module, frame in under_way if id(module) in repeated), None)
+
+
+def _hooks_on_saved_tensors() -> Any:
+    """Return the innermost hook that packs what autograd saves; None without one."""
+    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return None if hooks is None else hooks[0]
+
+
+def _is_checkpoint(hook: Any) -> bool:
+    return getattr(hook, "__module__", None) == "torch.utils.checkpoint"
 
 
 def _mark(tensors: Sequence[torch.Tensor], is_known: Callable[[int, int], bool]) -> None:
@@ -461,7 +580,7 @@ class AotEngine(PlanEngine):
 
     name = "aot"
 
-    def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:
+    def compile_root(self, root: nn.Module, *, block: Block | None = None) -> Callable[..., Any]:
         """Give the compiled form of a root module's call."""
         import torch._functorch.config as functorch
 

@@ -12,6 +12,7 @@ from torch import nn
 from ...records.configuration import Configuration, Shapes
 from ...records.engines import Engine as EngineName
 from ...records.outcome import Fallback, InvalidPlan
+from ..plans.layers import Block
 
 Problem = Fallback | InvalidPlan
 """The reason why the configuration is not what ran."""
@@ -48,8 +49,8 @@ class Engine(ABC):
         """Make a configuration current; gives the reason when this process cannot be switched to it."""
 
     @abstractmethod
-    def compile_root(self, root: nn.Module, *, block: str = "") -> Callable[..., Any]:
-        """Give what is called in the place of a root's own call; ``block``: its class, as a block of another root."""
+    def compile_root(self, root: nn.Module, *, block: Block | None = None) -> Callable[..., Any]:
+        """Give what is called in the place of a root's own call; ``block``: what it is as a block of another root."""
 
     def leaves_out(self, module: nn.Module) -> bool:
         """Tell whether a module that a compiled root calls outside of its graphs gets plans only as its own root."""
@@ -63,6 +64,9 @@ class Engine(ABC):
 
     def begin_call(self, shapes: Shapes = ()) -> None:  # noqa: B027  (not every engine has to know)
         """Begin a training call of a root with tensors of these shapes."""
+
+    def repeat_call(self, *, is_root: bool) -> None:  # noqa: B027  (not every engine has to know)
+        """Begin a call in a backward, where the script's own checkpoint runs a root again, or a part of it."""
 
     # -- checking
 

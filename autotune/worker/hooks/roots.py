@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from ..engines.port import Engine
-from ..plans.layers import repeated_class
+from ..plans.layers import block_of, own_class
 from ..torch_import import when_imported
 from .compilation import keep_out
-from .samples import shapes_of, tensors_of
+from .samples import shapes_of
 from .watch import Watch, unpack
 
 
@@ -57,7 +57,7 @@ class RootHooks:
     training_call: Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], None]  # before each of a root
     evaluation_call: Callable[[], None]  # before each other outermost call of a trainable module
     call_done: Callable[[], None]  # after each outermost call, of any module
-    inner_call: Callable[[list[torch.Tensor]], None]  # before each call of an inner root, with its tensors
+    inner_call: Callable[[nn.Module, Any], None]  # before each call of a module outside of graphs, with its inputs
     around: Callable[[nn.Module, Callable[..., Any]], Callable[..., Any]]  # gives what a root's training call runs
     note: Callable[[str], None]  # with what the user should know
 
@@ -86,7 +86,7 @@ class RootHooks:
         engine = self.engine
         self.training_call = lambda _, *inputs: None if engine is None else engine.begin_call(shapes_of(inputs))
         self.evaluation_call = self.call_done = lambda: None
-        self.inner_call = lambda _: None
+        self.inner_call = lambda *_: None
         self._passes = passes
 
     def entries(self) -> tuple[Callable[..., Any], ...]:
@@ -182,9 +182,11 @@ class RootHooks:
         is_active = self.engine is not None and self.engine.active
         self._inside.planned = module if is_active and self._inner_roots else None
         inner = _known(self._inner_roots, module)
+        root = _known(self.roots, module)
+        if self.engine is not None:
+            self.engine.repeat_call(is_root=root is not None)
         if inner is not None:
             return inner.compiled if is_active else None
-        root = _known(self.roots, module)
         if root is None:
             return None
         call = root.compiled if is_active else None
@@ -205,10 +207,9 @@ class RootHooks:
                 engine = self.engine
                 assert engine is not None
                 if self._is_training_call(module) and engine.leaves_out(module):
-                    block = repeated_class(self._inside.planned, module)
+                    block = block_of(self._inside.planned, module)
                     root.compiled = engine.compile_root(module, block=block)
-            if root.compiled is not None:
-                self.inner_call(tensors_of((arguments, keywords)))
+            self.inner_call(module, (arguments, keywords))
             return root.compiled
         except Exception as error:
             self.note(f"a hook failed, the call went on without it: {type(error).__name__}: {error}")
@@ -272,7 +273,7 @@ def _remember(roots: dict[int, Root], module: nn.Module) -> Root:
     # Forgotten with its module: what was compiled for it goes too.
     number = id(module)
     reference = weakref.ref(module, lambda _: roots.pop(number, None))
-    known = roots[number] = Root(reference, type(module).__name__)
+    known = roots[number] = Root(reference, own_class(module).__name__)
     return known
 
 

@@ -14,7 +14,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.utils import checkpoint
 
 from ...records.audit import RegionKind
-from .watch import Packed, in_backward, unpack
+from ..call_stack import in_backward
+from .watch import Packed, unpack
 
 # Torch 2.15 keeps the older name for callers outside of torch.
 _GENERATORS = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")

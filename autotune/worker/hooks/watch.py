@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +13,9 @@ from torch import nn
 from torch._subclasses import FakeTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from ..call_stack import modules_under_way
 from ..engines.graphs import Graph, Observer
+from ..plans.layers import own_class
 from .samples import tensors_of
 
 
@@ -45,20 +46,9 @@ def unpack(packed: Packed) -> torch.Tensor:
     return packed.tensor
 
 
-def in_backward() -> bool:
-    """Return whether this thread runs a backward, where a checkpoint calls modules again."""
-    return bool(torch._C._current_graph_task_id() != -1)
-
-
-_CALL = nn.Module._call_impl.__code__
-
-
-def modules_under_way(frame: FrameType | None) -> Iterator[tuple[nn.Module, Any]]:
-    """Yield the modules whose calls are under way on a stack, innermost first, with the frames of these calls."""
-    while frame is not None:
-        if frame.f_code is _CALL:
-            yield frame.f_locals["self"], frame
-        frame = frame.f_back
+def is_of_parameter(value: Any) -> bool:
+    """Return whether a value is a parameter, or a view of one."""
+    return isinstance(value, nn.Parameter) or isinstance(getattr(value, "_base", None), nn.Parameter)
 
 
 class Lasting:
@@ -76,8 +66,7 @@ class Lasting:
 
     def counted(self, tensor: torch.Tensor) -> StorageWeakRef | None:
         """Return a tensor's storage; None for one that lasts, for any parameter's, and where there is none."""
-        is_of_parameter = isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
-        reference = None if is_of_parameter else storage_of(tensor)
+        reference = None if is_of_parameter(tensor) else storage_of(tensor)
         return None if reference is None or reference.cdata in self._references else reference
 
 
@@ -137,7 +126,7 @@ class Watch(Observer):
         if reference is not None:
             self._known.add([tensor])
             module = next((one for one, _ in modules_under_way(sys._getframe(1))), root)
-            name = type(module).__name__
+            name = own_class(module).__name__
             self.saved_bytes[name] += tensor.untyped_storage().nbytes()
             self._modules.setdefault(name, set()).add(id(module))
         return Packed(tensor)

@@ -15,9 +15,11 @@ from ...errors import UsageError, did_you_mean
 from ...metering.host import reset_resident_peak, resident_peak
 from ...records.units import format_bytes
 from ..argument_checks import check_module
+from ..call_stack import in_backward
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
-from ..hooks.watch import Lasting, Packed, in_backward, unpack
+from ..hooks.watch import Lasting, Packed, unpack
+from ..plans.layers import own_class
 from .saved import OUTSIDE, Module, SavedRow, Snapshot, rows_of, saved_html, saved_sentence, saved_text
 from .saved_tensors import group_of
 
@@ -35,7 +37,7 @@ class MemoryInspection:
     def __init__(self, model: nn.Module) -> None:
         check_module(model, "autotune.inspect_memory")
         self._model = model
-        self._name = type(model).__name__
+        self._name = own_class(model).__name__
         if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
             raise UsageError(
                 f"{self._name} has scripted modules, which take no hooks",
@@ -237,7 +239,7 @@ class _Seen:
                 savers={number: tuple(savers) for number, savers in self._savers.items()},
                 inputs={path: frozenset(given) for path, given in self._inputs.items()},
                 modules=tuple(
-                    Module(path, type(module).__name__, self._groups[path], self._calls[path])
+                    Module(path, own_class(module).__name__, self._groups[path], self._calls[path])
                     for module, path in self.paths.items()
                     if path in self._calls
                 ),

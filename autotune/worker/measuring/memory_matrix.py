@@ -12,9 +12,9 @@ from torch import nn
 from ...metering.host import reset_resident_peak, resident_bytes, resident_peak, trim_heap
 from ...records.matrix import MemoryPhase, PhaseMemory
 from ..argument_checks import check_module
+from ..call_stack import in_backward
 from ..hooks.compilation import keep_out
 from ..hooks.samples import tensors_of
-from ..hooks.watch import in_backward
 from .memory_split import memory_split
 from .peaks import release_memory
 

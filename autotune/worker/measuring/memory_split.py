@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ...records.measurement import MemorySplit
 
@@ -37,15 +38,28 @@ def _tensors(entry: Any) -> Iterable[torch.Tensor]:
 
 
 def storage_bytes(tensors: Iterable[torch.Tensor]) -> int:
-    """Bytes of the storages behind tensors, each counted once."""
+    """Return the bytes of the storages behind tensors in this process, each counted once."""
     sizes: dict[int, int] = {}
-    for tensor in tensors:
-        for part in (tensor._indices(), tensor._values()) if tensor.layout is torch.sparse_coo else (tensor,):
-            try:
-                storage = part.untyped_storage()
-            except (NotImplementedError, RuntimeError):
-                # Other layouts (compressed rows, oneDNN) have no storage to look at: about as much as their elements.
-                sizes[id(part)] = part.numel() * part.element_size()
-            else:
-                sizes[storage._cdata] = storage.nbytes()
+    for part in (part for tensor in tensors for part in parts_of(tensor)):
+        try:
+            storage = part.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            # Other layouts (compressed rows, oneDNN) have no storage to look at: about as much as their elements.
+            sizes[id(part)] = part.numel() * part.element_size()
+        else:
+            sizes[storage._cdata] = storage.nbytes()
     return sum(sizes.values())
+
+
+def parts_of(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield the tensors that have the memory of another: a DTensor's local one, indices and values of a sparse one."""
+    if is_traceable_wrapper_subclass(tensor):
+        names, _ = tensor.__tensor_flatten__()
+        # Beside tensors there may be what they lie on, such as a mesh of devices.
+        for inner in (getattr(tensor, name) for name in names):
+            if isinstance(inner, torch.Tensor):
+                yield from parts_of(inner)
+    elif tensor.layout is torch.sparse_coo:
+        yield from (tensor._indices(), tensor._values())
+    else:
+        yield tensor

@@ -19,11 +19,12 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...records.audit import AuditedBlocks, AuditedRegion, Counted, Holder
+from ..call_stack import in_backward, modules_under_way
 from ..device import now_s
 from ..hooks.roots import unwrap
 from ..hooks.samples import tensors_of
 from ..hooks.saving import Region, SavingWatch
-from ..hooks.watch import Lasting, in_backward, modules_under_way, storage_of
+from ..hooks.watch import Lasting, storage_of
 from ..plans.layers import repeated_modules
 
 # Wrappers that are no part of a path that anybody wrote.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch import nn
 
 from ...metering.trial_meter import Window
 from ...records.matrix import MemoryPhase
@@ -50,8 +51,8 @@ class Mode:
     def inputs(self, call: RootCall) -> None:
         """See a root's training call."""
 
-    def inner_inputs(self, tensors: list[torch.Tensor]) -> None:
-        """See the tensors of a module that is compiled apart, inside of a root's call."""
+    def inner_inputs(self, module: nn.Module, inputs: Any) -> None:
+        """See the inputs of a module that is called outside of graphs, inside of a root's call."""
 
     def backward_begins(self, loss: Any) -> None:
         """Act before the script's backward begins from ``loss``: a tensor, or several."""

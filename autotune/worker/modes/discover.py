@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-import torch
+from torch import nn
 
 from ...metering.trial_meter import Window
 from ...records.configuration import Configuration
 from ...records.facts import Facts
+from ...records.matrix import MemoryPhase
 from ...records.outcome import Outcome
 from ...records.run import Described, Searched
 from ..describing.allowance import may_take_s
@@ -49,10 +50,17 @@ class DiscoverMode(MeasureMode):
         else:
             super().inputs(call)
 
-    def inner_inputs(self, tensors: list[torch.Tensor]) -> None:
+    def inner_inputs(self, module: nn.Module, inputs: Any) -> None:
         """Pass them on."""
         if self._description is not None:
-            self._description.see_inner_call(tensors)
+            self._description.see_inner_call(module, inputs)
+
+    def memory(self, phase: MemoryPhase) -> None:
+        """Tell the description that a call is over; of the script as it stands, take a row of the memory matrix."""
+        if self._description is None:
+            super().memory(phase)
+        elif phase == "post_forward":
+            self._description.call_done()
 
     def backward_begins(self, loss: Any) -> None:
         """Pass it on; of the script as it stands, take note of its attention while it warms up."""

@@ -13,7 +13,7 @@ from torch import nn
 from ...metering.trial_meter import Window
 from ...records.facts import Located, LocatedBlocks
 from ..hooks.training_libraries import trains_by
-from ..plans.layers import class_name_of, outermost_blocks
+from ..plans.layers import block_name_of, class_name_of, outermost_blocks, own_class
 from .base import Mode
 
 
@@ -36,7 +36,7 @@ class LocateMode(Mode):
         roots = list(self._script.roots.modules())
         self._process.write(
             Located(
-                roots=tuple(type(root).__name__ for root in roots),
+                roots=tuple(own_class(root).__name__ for root in roots),
                 blocks=tuple(found for root in roots for found in self._blocks_of(root)),
                 process=os.getpid(),
                 rank=self._process.rank,
@@ -55,7 +55,7 @@ class LocateMode(Mode):
     def _blocks_of(self, root: nn.Module) -> list[LocatedBlocks]:
         repeated = outermost_blocks(root)
         found = []
-        for name in dict.fromkeys(map(class_name_of, repeated)):
+        for name in dict.fromkeys(map(block_name_of, repeated)):
             alike = [module for module in root.modules() if class_name_of(module) == name]
             numbers = {module: number for number, module in enumerate(alike)}
             own = [module for module in self._called if module in numbers and module in repeated]

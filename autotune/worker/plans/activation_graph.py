@@ -114,7 +114,7 @@ def activation_graph(
             if node.meta.get("recompute")
         ),
         layers=tuple(
-            LayerNodes(each.cluster_id, len(each.nodes), of_names(each.recompute), of_names(each.keep))
+            LayerNodes(each.cluster_id, len(each.nodes), of_names(each.recompute), of_names(each.keep), each.continues)
             for each in joint.layers
         ),
         occurrences=tuple(

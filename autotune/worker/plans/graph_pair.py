@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import fx
 
 from .joint import (
     is_symbol,
     is_tensor,
-    lasting_storages,
-    outputs_of,
     parameter_storages,
     saved_nodes,
-    storage_key,
     unique_bytes,
     value_of,
 )
@@ -115,7 +111,6 @@ class Pair:
             fixed when it compiled the first pair of this graph.
         saved_inputs: For each saved tensor whether it is an input of the forward.
         symbolic_dimensions: For the place of each saved tensor with symbols as sizes, which dimensions have them.
-        mark: The place among the saved values of a tensor that each run of the forward makes anew; None without one.
         recomputed: The names of what both run.
     """
 
@@ -128,9 +123,6 @@ class Pair:
         recomputed: tuple[str, ...],
     ) -> None:
         saved = saved_nodes(forward, num_forward_outputs)
-        lasting = lasting_storages(forward.graph)
-        marks = [place for place, node in enumerate(saved) if is_tensor(node) and storage_key(node) not in lasting]
-        outputs = {storage_key(one) for one in outputs_of(forward, num_forward_outputs) if is_tensor(one)}
         unchecked = [node for node in saved if node.meta.get("saved_tensor_with_no_vc_check", False)]
         self.forward = forward
         self.backward = backward
@@ -140,8 +132,6 @@ class Pair:
         self.signature = (sum(map(is_symbol, saved)), len(unchecked))
         self.saved_inputs = tuple(node.op == "placeholder" for node in saved if is_tensor(node))
         self.symbolic_dimensions = {place: found for place, node in enumerate(saved) if (found := _symbolic(node))}
-        # The script may hold an output for longer than what else is saved.
-        self.mark = min(marks, key=lambda place: storage_key(saved[place]) in outputs, default=None)
 
     @cached_property
     def run_forward(self) -> Callable[[list[Any]], Any]:
@@ -153,21 +143,7 @@ class Pair:
         """Run the backward on a list of saved values and gradients, emptied on the way."""
         return compiled(self.backward)
 
-    def mark_of_forward(self, results: Sequence[Any]) -> int | None:
-        """Identify a run of the forward by what it returned; None where that cannot be told."""
-        return None if self.mark is None else _storage(results[self.num_forward_outputs + self.mark])
-
-    def mark_of_backward(self, arguments: Sequence[Any]) -> int | None:
-        """Identify the run of the forward whose saved values the backward is given, if this pair ran it."""
-        # The runtime puts the saved symbols first here, and last in the forward's results.
-        position = None if self.mark is None else self.signature[0] + self.mark
-        return None if position is None or position >= len(arguments) else _storage(arguments[position])
-
 
 def _symbolic(node: fx.Node) -> set[int]:
     shape = value_of(node).shape if is_tensor(node) else ()
     return {dimension for dimension, size in enumerate(shape) if not isinstance(size, int)}
-
-
-def _storage(value: Any) -> int | None:
-    return value.untyped_storage()._cdata if isinstance(value, torch.Tensor) else None

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import fx, nn
 
-from .joint import is_tensor
+from .joint import is_checkpointed, is_tensor
 from .repeatable import Repeatable
 
 # A child of a ModuleList or Sequential ends in its index: `blocks.3`, `L['self'].blocks[3]`, `_modules['3']`.
@@ -22,30 +22,35 @@ _INDEX = re.compile(r"""(?:\.|\[)['"]?(\d+)['"]?\]?$""")
 
 
 _SHARDING = "torch.distributed."
+_CHECKPOINTED = "_checkpoint_wrapped_module"
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One call of a repeated block: its forward nodes, those that a plan recomputes, and those that others read."""
+    """One call of a repeated block: its forward nodes, those that a plan recomputes, and those that others read.
+
+    Of a block that lies in several graphs all parts but the first ``continues`` the one before.
+    """
 
     cluster_id: str
     path: str
     nodes: tuple[str, ...]
     recompute: tuple[str, ...]
     keep: tuple[str, ...]
+    continues: bool = False
 
 
 def repeated_modules(root: nn.Module) -> Iterator[nn.Module]:
     """Give the modules that repeat inside of a root: two or more of a class, under one parent at different indices."""
     for parent in root.modules():
         indexed = [child for name, child in parent.named_children() if name.isdigit()]
-        number = Counter(map(type, indexed))
-        yield from (child for child in indexed if number[type(child)] > 1)
+        number = Counter(map(_class_of_block, indexed))
+        yield from (child for child in indexed if number[_class_of_block(child)] > 1)
 
 
-def repeated_class(root: nn.Module, module: nn.Module) -> str:
-    """Return the class of a module that repeats inside of a root; empty for one that does not."""
-    return type(module).__name__ if any(one is module for one in repeated_modules(root)) else ""
+def block_of(root: nn.Module, module: nn.Module) -> Block | None:
+    """Return a module as a block if it repeats inside of a root."""
+    return Block(block_name_of(module)) if any(one is module for one in repeated_modules(root)) else None
 
 
 def outermost_blocks(root: nn.Module) -> list[nn.Module]:
@@ -60,20 +65,41 @@ def class_name_of(module: nn.Module) -> str:
     return _in_cluster_id(own_class(module).__name__)
 
 
+def block_name_of(module: nn.Module) -> str:
+    """Return the name that plans have for a repeated module: of one in torch's wrapper for checkpoints, its own."""
+    return _in_cluster_id(_class_of_block(module).__name__)
+
+
 def own_class(module: nn.Module) -> type:
     """Return the class that the script gave a module: `fully_shard` makes another one of it and of `FSDPModule`."""
     made, *of = type(module).__bases__[:2]
     return of[0] if of and made.__module__.startswith(_SHARDING) else type(module)
 
 
+def _class_of_block(module: nn.Module) -> type:
+    """Return the class of a module, or of that inside torch's wrapper for checkpoints."""
+    inner = module._modules.get(_CHECKPOINTED)
+    return own_class(module if inner is None else inner)
+
+
 def _in_cluster_id(class_name: str) -> str:
     return class_name.rpartition(".")[2].replace(":", "_").replace(",", "_")
 
 
-def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repeatable, block: str = "") -> list[Layer]:
+@dataclass(frozen=True)
+class Block:
+    """The repeated block that a graph was compiled for by itself, or for a part of it: the class of the block."""
+
+    class_name: str
+    continues: bool = False  # the graph before is of the same call of the block
+
+
+def find_layers(
+    joint: fx.GraphModule, forward_names: set[str], repeatable: Repeatable, block: Block | None = None
+) -> list[Layer]:
     """List the repeated blocks of a joint graph in execution order, the outermost repetition of each class.
 
-    All of the graph is one more where it was compiled for a ``block`` by itself, which is the class.
+    All of the graph is one more where it was compiled for a ``block``.
     """
     nodes = [node for node in joint.graph.nodes if node.name in forward_names and node.op == "call_function"]
     stacks = {node: _indexed_modules(node) for node in nodes}
@@ -91,14 +117,19 @@ def find_layers(joint: fx.GraphModule, forward_names: set[str], repeatable: Repe
             known.update(own)
     _adopt_orphans(nodes, layers)
     if block:
-        layers = {key: own for key, own in layers.items() if key[0] != block} | {(block, ""): nodes}
+        layers = {key: own for key, own in layers.items() if key[0] != block.class_name}
+        layers[block.class_name, ""] = nodes
     place = {node.name: position for position, node in enumerate(joint.graph.nodes)}
     found = []
     for (class_name, path), own in layers.items():
         in_order = sorted(own, key=lambda node: place[node.name])
         recompute, keep = _tags(in_order, forward_names, repeatable)
-        if recompute or keep:
-            found.append(Layer(f"{class_name}+", path, tuple(node.name for node in in_order), recompute, keep))
+        # A checkpoint of the script's own leaves nothing to a plan.
+        is_spared = all(is_checkpointed(node) for node in in_order if node.name in recompute)
+        if (recompute or keep) and not (recompute and is_spared):
+            continues = block is not None and block.continues and not path
+            names = tuple(node.name for node in in_order)
+            found.append(Layer(f"{class_name}+", path, names, recompute, keep, continues))
     return sorted(found, key=lambda layer: place[layer.nodes[0]])
 
 

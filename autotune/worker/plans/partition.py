@@ -37,7 +37,7 @@ from .joint import (
     storages_of,
     value_of,
 )
-from .layers import Layer, find_layers
+from .layers import Block, Layer, find_layers
 from .redrawing import redrawing
 from .repeatable import Repeatable, is_functional
 
@@ -88,7 +88,7 @@ class JointGraph:
         num_forward_outputs: how many of its outputs are the forward's.
         static_input_indices: of the inputs that live as long as the model.
         partitioner: what splits the graph as long as there is no plan; None for the stock ``default_partition``.
-        block: the class of the repeated block that the graph was compiled for by itself; empty where for none.
+        block: the repeated block that the graph was compiled for by itself, or for a part of it.
         is_compiled: whether Inductor compiles the halves, once; otherwise they are run node by node, and switched.
 
     Attributes:
@@ -101,7 +101,7 @@ class JointGraph:
         num_forward_outputs: int,
         static_input_indices: list[int] | None,
         partitioner: PartitionFunction | None = None,
-        block: str = "",
+        block: Block | None = None,
         *,
         is_compiled: bool = False,
     ) -> None:
@@ -149,7 +149,12 @@ class JointGraph:
     def occurrence_counts(self) -> Counter[tuple[str, int]]:
         """Return how often each of ``clusters`` occurs in this graph."""
         operators = Counter((each.cluster_id, each.strategy) for each in self.occurrences)
-        return operators + Counter((layer.cluster_id, RECOMPUTE) for layer in self.layers)
+        return operators + Counter((layer.cluster_id, RECOMPUTE) for layer in self.layers if not layer.continues)
+
+    @property
+    def is_of_block(self) -> bool:
+        """Return whether all of the graph is a call of a repeated block, or a part of such a call."""
+        return any(not layer.path for layer in self.layers)
 
     def level_plans(self, level: int) -> tuple[Plan, ...]:
         """Return what a level stands for in this graph."""
@@ -158,7 +163,7 @@ class JointGraph:
 
     def tags(self, quota: Quota) -> Tags[str]:
         """Return the tags of a set of plans by node name, and take this graph's occurrences from their quota."""
-        layers = ((each.cluster_id, len(each.nodes), each.recompute, each.keep) for each in self.layers)
+        layers = ((each.cluster_id, len(each.nodes), each.recompute, each.keep, each.continues) for each in self.layers)
         return plan_tags(quota, layers, ((each.cluster_id, each.strategy, each.subgraph) for each in self.occurrences))
 
     def partition(self, quota: Quota) -> Pair:
