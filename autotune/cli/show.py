@@ -11,6 +11,7 @@ import typer
 from ..errors import UsageError
 from ..records.codec import to_json
 from ..records.environment import conditions_words
+from ..records.figures import format_peak
 from ..records.measurement import Measurement
 from ..records.outcome import Measured
 from ..records.printable import printable
@@ -130,6 +131,7 @@ def _measurement_rows(measurement: Measurement) -> list[tuple[str, str]]:
         ("Largest batch", "" if measurement.largest is None else measurement.largest.sizes),
         ("Calls per step", f"{measurement.calls_per_step:g}"),
         ("Processes", str(measurement.num_processes)),
+        ("Peak by rank", ", ".join(map(format_peak, measurement.rank_peaks))),
         ("Warm-up", warmup),
         ("Notes", "; ".join([*(flag for flag, holds in flags.items() if holds), *measurement.notes])),
     ]

@@ -49,6 +49,8 @@ sleep 1
 sweep KILL
 [ $# -gt 0 ] && exec "$@"
 """
+# In /proc/PID/stat behind the name in parentheses (proc(5)).
+_STATE, _WAIT_STATUS = 0, 49
 
 
 class Guard:
@@ -218,6 +220,15 @@ class ProcessTree:
             self._refreshed_s = now
             self._members = (self.pid, *(process.pid for process in self._descendants()))
         return self._members
+
+    def end_of(self, pid: int) -> tuple[bool, int | None]:
+        """Return whether a process has ended, and its return code as long as its parent has not asked for it."""
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return True, None
+        is_gone = fields[_STATE] in "ZX"
+        return is_gone, os.waitstatus_to_exitcode(int(fields[_WAIT_STATUS])) if is_gone else None
 
     def dump_stacks(self, pids: Collection[int]) -> None:
         """Send SIGUSR1, for which the worker lets faulthandler write all stacks to ``stderr.log``.

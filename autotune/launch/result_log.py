@@ -13,6 +13,7 @@ from ..records.facts import Facts, Located
 from ..records.measurement import Measurement, Peaks
 from ..records.outcome import Measured, Outcome
 from ..records.run import STARTER_RANK, Audited, Compared, Described, Ended, Line, Result
+from .ranks import with_rank
 
 
 def merge(outcomes: Mapping[int, Outcome], devices: Mapping[int, str] = MappingProxyType({})) -> Outcome:
@@ -50,6 +51,7 @@ def _merge(ranks: list[Measurement], on_device: list[list[Measurement]]) -> Meas
             reserved=_highest(_total(rank.peaks.reserved for rank in sharing) for sharing in on_device),
             resident=_total(rank.peaks.resident for rank in ranks),
         ),
+        rank_peaks=tuple(rank.peaks for rank in ranks),
         warmup_steps=max(rank.warmup_steps for rank in ranks),
         warmup_s=max(rank.warmup_s for rank in ranks),
         compile_s=max(rank.compile_s for rank in ranks),
@@ -105,6 +107,10 @@ class ResultLog:
         self._environment: tuple[int, Environment] | None = None
         self.ended_ranks: set[int] = set()
 
+    def heard(self, index: int) -> set[int]:
+        """Return the ranks that have written how a configuration ended for them, or their last line."""
+        return self.ended_ranks.union(self._outcomes.get(index, ()))
+
     def add(self, line: Line) -> None:
         """Take in a line; of two results of one rank for one configuration the first counts."""
         if isinstance(line, Result) and line.rank == STARTER_RANK:
@@ -147,12 +153,15 @@ class ResultLog:
     def outcome(self, index: int) -> Outcome | None:
         """Merge the outcome of a configuration once all ranks have written theirs."""
         ranks = self._outcomes.get(index, {})
-        return merge(ranks, self.devices) if ranks and len(ranks) >= self.num_processes else None
+        return merge(self._named(ranks), self.devices) if ranks and len(ranks) >= self.num_processes else None
 
     def failure(self, index: int) -> Outcome | None:
         """Return the failure that some rank has written for a configuration, whether or not the others are done."""
-        merged = merge(ranks) if (ranks := self._outcomes.get(index)) else None
+        merged = merge(self._named(ranks)) if (ranks := self._outcomes.get(index)) else None
         return None if isinstance(merged, Measured) else merged
+
+    def _named(self, ranks: Mapping[int, Outcome]) -> dict[int, Outcome]:
+        return {rank: with_rank(outcome, rank, self.num_processes) for rank, outcome in ranks.items()}
 
     def has(self, index: int) -> bool:
         """Return whether some rank has written an outcome for a configuration."""

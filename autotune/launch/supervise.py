@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ from .ending import Ending, Patience, failure_of
 from .logs import log_tail
 from .port import Event, EventKind, RunResult
 from .process_tree import ProcessTree
+from .ranks import Lost, begun_with, first_lost, least_far, named
 from .result_log import ResultLog
 from .watch import Deadlines, ResultsFile, read_progress
 
@@ -179,6 +181,7 @@ class Supervision:
         self._windows = [MeasuredWindow() for _ in request.configurations]
         self._announced = (-1, 0)  # the configuration and the steps that were last told to on_event
         self._is_describing = False
+        self._lost: Lost | None = None
         self._grace_began_s: float | None = None
         self._trained_after_s: float | None = None
 
@@ -190,7 +193,9 @@ class Supervision:
         )
         while True:
             exited = self._process_tree.exited()  # before reading: what it wrote last must not be missed
+            had_failed = self._result_log.failure(self._done) is not None
             self._read()
+            self._look_for_lost(had_failed=had_failed)
             index = self._done
             if cancel.is_set():
                 return Ending("cancelled", index)
@@ -230,6 +235,8 @@ class Supervision:
         failure = None
         if not self._complete and not self._left_out(ending, index):
             told = self._result_log.failure(index) or self._result_log.starter_failure
+            if self._cause_of(ending) is not None:
+                told = None
             failure = self._with_log(told or self._failure_of(ending, index, status))
             if index < len(self._outcomes):
                 self._set(index, failure)
@@ -326,6 +333,15 @@ class Supervision:
                 return
             self._set(index, self._with_log(outcome))
 
+    def _look_for_lost(self, *, had_failed: bool) -> None:
+        """Look for a rank that something has killed: that brings down the others, which write what they failed of."""
+        if self._result_log.num_processes == 1 or self._lost is not None:
+            return
+        lost = first_lost(self._progress, self._result_log.heard(self._done), self._process_tree.end_of)
+        # A launcher ends the ranks that are left behind one that failed by SIGTERM.
+        if lost is not None and (not had_failed or lost.code not in (None, -signal.SIGTERM)):
+            self._lost = lost
+
     def _has_come_to(self, index: int) -> bool:
         return self._lead is not None and self._lead.index >= index
 
@@ -391,6 +407,10 @@ class Supervision:
         before = self._outcomes[index - 1]
         return not isinstance(before, Measured) and not self._has_come_to(index)
 
+    def _cause_of(self, ending: Ending) -> Lost | None:
+        """Return the process whose loss ended the run, if that is what did."""
+        return self._lost if ending.how in ("exited", "finished") else None
+
     def _failure_of(self, ending: Ending, index: int, status: int) -> Outcome:
         kills = oom_kills()
         known = kills is not None and self._oom_kills is not None
@@ -401,18 +421,31 @@ class Supervision:
             place = f"in {phase}"
         else:
             place = "between two trials" if index else "before its first step"
+        reason, lost = self._result_log.reason, self._cause_of(ending)
+        if lost is not None:
+            ending, reason = dataclasses.replace(ending, how="exited"), ""
+            status = 1 if lost.code is None else lost.code
         failure = failure_of(
             ending,
             status=status,
             place=place,
             phase=phase,
             steps=self._steps,
-            reason=self._result_log.reason,
+            reason=reason,
             patience=self._patience,
             describing_s=self._result_log.may_take_s,
             limit_bytes=self._request.memory_limit_bytes,
             oom_kills=(kills or 0) - (self._oom_kills or 0) if known else None,
         )
+        if lost is not None:
+            if lost.code is None and isinstance(failure, Died):
+                where = f"{place}, after step {self._steps}" if self._steps else place
+                failure = dataclasses.replace(failure, cause=f"left without a word {where}", exit_status=None)
+            failure = begun_with(failure, lost.progress.rank, self._result_log.num_processes)
+        elif ending.how.endswith("timeout") and (stuck := least_far(self._progress)) is not None:
+            assert isinstance(failure, TimedOut)
+            behind = f"{named(stuck.rank, len(self._progress))} came less far than the others"
+            failure = dataclasses.replace(failure, cause=f"{failure.cause}; {behind}")
         if isinstance(failure, Died) and shutil.disk_usage(self._directory).free < _DISK_FULL_BYTES:
             # It may well have died of that, and then says nothing about the configuration.
             raise RunError(

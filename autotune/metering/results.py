@@ -52,8 +52,10 @@ class ProgressFile:
         return self._state.phase
 
     def update(self, **changes: Any) -> None:
-        """Write what changed of ``Progress``; ``steps`` also moves the time of the last step."""
+        """Write what changed of ``Progress``; ``steps`` also moves the time of the last step, ``phase`` adds a mark."""
         if "steps" in changes:
             changes["updated_s"] = time.monotonic()
+        if "phase" in changes:
+            changes["marks"] = self._state.marks + 1
         self._state = replace(self._state, **changes)
         self._map[:] = self._state.to_bytes()

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from .outcome import Phase
 
-_FORM = struct.Struct("<4sHHIIIIdd40s")
-_MAGIC = b"ATP2"
+_FORM = struct.Struct("<4sHHIIIIIdd40s")
+_MAGIC = b"ATP3"
 _PHASES: tuple[Phase, ...] = ("start", "forward", "backward", "optimizer")
 
 
@@ -29,6 +29,7 @@ class Progress:
     updated_s: float  # `time.monotonic()` at the last completed step
     device: str = ""  # the UUID of the CUDA device as torch writes it, without NVML's prefix; empty on the CPU
     measuring_since_s: float = 0.0  # the begin of the window that the trial is measured by, 0.0 outside of it
+    marks: int = 0  # how often the process has said where it is; ranks that train together say so alike
 
     SIZE = _FORM.size
 
@@ -38,14 +39,14 @@ class Progress:
         return self.phase != "start" or self.steps > 0
 
     @property
-    def place(self) -> tuple[int, int, int]:
-        """Return how far the process has come: configuration, steps, phase of the step under way; comparable."""
-        return self.index, self.steps, _PHASES.index(self.phase)
+    def place(self) -> tuple[int, int, int, int]:
+        """Return how far the process has come: configuration, steps, phase of the step under way, marks; comparable."""
+        return self.index, self.steps, _PHASES.index(self.phase), self.marks
 
     def to_bytes(self) -> bytes:
         """Return the file's contents, ``SIZE`` bytes."""
         phase = _PHASES.index(self.phase)
-        numbers = (self.index, self.steps, self.rank, self.num_processes, self.process)
+        numbers = (self.index, self.steps, self.rank, self.num_processes, self.process, self.marks % 2**32)
         times_s = (self.updated_s, self.measuring_since_s)
         return _FORM.pack(_MAGIC, phase, *numbers, *times_s, self.device.encode())
 
@@ -54,9 +55,9 @@ class Progress:
         """Read the file's contents; None while the process has not written it yet."""
         if len(data) < _FORM.size:
             return None
-        magic, phase, index, steps, rank, num_processes, process, *rest = _FORM.unpack(data[: _FORM.size])
+        magic, phase, index, steps, rank, num_processes, process, marks, *rest = _FORM.unpack(data[: _FORM.size])
         updated_s, since_s, device = rest
         if magic != _MAGIC or phase >= len(_PHASES):
             return None
         name = device.rstrip(b"\0").decode(errors="replace")
-        return cls(_PHASES[phase], index, steps, rank, num_processes, process, updated_s, name, since_s)
+        return cls(_PHASES[phase], index, steps, rank, num_processes, process, updated_s, name, since_s, marks)

@@ -281,6 +281,7 @@ _OfOthers = Literal[
     "may_not_fit_again",
     "not_equivalent",
     "plans_not_searched",
+    "ranks_differ",
 ]
 RemarkCode = Literal[_ByRepetitions, _ByTrials, _None, _OfBaseline, _OfMachine, _OfOthers]
 

@@ -105,7 +105,7 @@ def decide(
     if winner is not None:
         remarks.append(_better_trial(record, facts, answer, aim, believed))
     fits = winner is not None and kind != "baseline_does_not_fit"
-    remarks.append(sentences.batch_size_left_alone(whole, facts))
+    remarks += [sentences.unequal_ranks(whole), sentences.batch_size_left_alone(whole, facts)]
     if facts.clusters and not plans_may_help(whole, facts, baseline_fits=fits):
         remarks.append(sentences.PLANS_NOT_SEARCHED)
     remarks.append(idle_memory_offer(record, aim))

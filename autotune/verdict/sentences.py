@@ -31,6 +31,7 @@ from .sequential import FIRST_LOOK, LEAST_GAIN
 _UNKNOWN_PLANS = "it is not known what could be recomputed"
 # Whole epochs are told from training steps where a gain is less by this factor, and epochs have so many steps.
 _WORTH_CORRECTING, _LEAST_STEPS = 1.05, 4
+_UNEQUAL = 1.05
 # Other programs are reported if they were there in at least this share of measurements.
 _WORTH_REPORTING = 0.1
 
@@ -250,6 +251,20 @@ def throttled(record: StudyRecord) -> Remark | None:
     count = sum(one.conditions is not None and one.conditions.throttled_share > 0 for one in rests_on)
     slowed = f"Heat or the power supply slowed the GPU down in {_share(count, rests_on, are_repetitions)}"
     return Remark("gpu_throttled", f"{slowed}. Better cooling would make the figures scatter less.") if count else None
+
+
+def unequal_ranks(record: StudyRecord) -> Remark | None:
+    """Say which of the script's processes needs the most memory; None where they need about the same."""
+    own = None if record.baseline is None else record.baseline.measured
+    peaks = [] if own is None else [peaks.fit_bytes or 0 for peaks in own.rank_peaks]
+    most, least = max(peaks, default=0), min(peaks, default=0)
+    if most < _UNEQUAL * least or not least:
+        return None
+    text = (
+        f"Of the {len(peaks)} processes of your script rank {peaks.index(most)} needs the most memory, "
+        f"{format_bytes(most)}, and rank {peaks.index(least)} the least, {format_bytes(least)}."
+    )
+    return Remark("ranks_differ", text)
 
 
 def unsearched(record: StudyRecord) -> Remark | None:

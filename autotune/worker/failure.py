@@ -29,6 +29,9 @@ BY_ITSELF = "Run the script by itself first: autotune needs a script that trains
 ON_THE_GPU = "On a machine with such a GPU, run `autotune fit` without --for, or `autotune discover`."
 # What torch makes of an exception in another process or thread: `torch._utils.ExceptionWrapper`.
 _QUOTED = re.compile(r"Caught (?P<name>\S+) (?P<place>in .*)\.\s+Original Traceback")
+_RENDEZVOUS = os.path.join("torch", "distributed", "rendezvous.py")  # noqa: PTH118
+_BY_LAUNCHER = "Name the launcher, with its options, before the script, as in `autotune run -- torchrun ... train.py`."
+_AS_ONE_OF_SEVERAL = "Name as many GPUs as the script trains on, as in --for 8xh100-80g."
 _LOADER = os.path.join("torch", "utils", "data", "dataloader.py")  # noqa: PTH118
 _LOADER_ADVICE = (
     "A worker that was killed for memory ends like this, and one that finds /dev/shm full: give the DataLoader fewer "
@@ -65,6 +68,8 @@ def failure_of(
             )
     lost = _lost_loader_worker(error)
     on_setting = by_itself if setting is None else _advice_on_setting(error, setting, control)
+    if _lacks_launcher(error):
+        on_setting = _AS_ONE_OF_SEVERAL if by_itself == ON_THE_GPU else _BY_LAUNCHER
     return ScriptError(
         cause=f"a worker process of a DataLoader died: {_told(error)}" if lost else _told(error),
         advice=_LOADER_ADVICE if lost else _advice(error) or on_setting,
@@ -141,6 +146,13 @@ def _advice(error: BaseException) -> str:
             name = one.name.partition(".")[0]
             return f"Install {name} for {sys.executable}, or choose another interpreter with --python."
     return ""
+
+
+def _lacks_launcher(error: BaseException) -> bool:
+    """Return whether the script asks for the variables that a launcher sets, and was started without one."""
+    files = [frame.filename for frame in traceback.extract_tb(error.__traceback__)]
+    asks = bool(files) and files[-1].endswith(_RENDEZVOUS)
+    return asks and isinstance(error, ValueError) and "RANK" not in os.environ
 
 
 def _advice_on_setting(error: BaseException, setting: Configuration, control: BatchControl | None) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
 from pathlib import Path
 
+import psutil
 import pytest
 
 from autotune.records.configuration import Configuration
-from autotune.records.outcome import Outcome, OutOfMemory, ScriptError, TimedOut
+from autotune.records.outcome import Died, Outcome, OutOfMemory, ScriptError, TimedOut
 
-from .processes import SCRIPTS, measure
+from .processes import SCRIPTS, Finished, measure, run_autotune
 
 pytestmark = pytest.mark.slow  # test_end_to_end.py has ranks that train
+LAUNCHER = ("torchrun", "--nproc-per-node", "2")
 
 
 def outcome_of(how: str, folder: Path, **options: float) -> Outcome | None:
@@ -25,7 +29,7 @@ def test_an_exception_in_a_rank_is_the_scripts(tmp_path: Path) -> None:
     outcome = outcome_of("raises", tmp_path)
 
     assert isinstance(outcome, ScriptError)
-    assert outcome.cause == "LookupError: no batch for rank 1"
+    assert outcome.cause == "rank 1 of 2: LookupError: no batch for rank 1"
     assert "in fail" in outcome.traceback
 
 
@@ -35,14 +39,14 @@ def test_a_rank_that_runs_out_of_memory_is_out_of_memory_in_its_phase(how: str, 
 
     assert isinstance(outcome, OutOfMemory)
     assert outcome.phase == "forward"
-    assert outcome.cause.startswith("out of memory in forward: CUDA out of memory.")
+    assert outcome.cause.startswith("rank 1 of 2: out of memory in forward: CUDA out of memory.")
 
 
-def test_a_rank_that_leaves_without_a_word_is_told_by_the_process_that_started_it(tmp_path: Path) -> None:
+def test_a_rank_that_crashes_is_named_and_not_the_process_that_started_it(tmp_path: Path) -> None:
     outcome = outcome_of("crashes", tmp_path)
 
-    assert isinstance(outcome, ScriptError)
-    assert "process 1 terminated with signal SIGSEGV" in outcome.cause
+    assert isinstance(outcome, Died)
+    assert outcome.cause.startswith("rank 1 of 2: killed by SIGSEGV in forward")
 
 
 def test_a_rank_that_hangs_has_timed_out_and_shows_where(tmp_path: Path) -> None:
@@ -53,3 +57,42 @@ def test_a_rank_that_hangs_has_timed_out_and_shows_where(tmp_path: Path) -> None
     (stderr,) = tmp_path.glob("runs/*/stderr.log")
     assert 'fails_in_rank.py", line' in stderr.read_text()
     assert outcome.cause.startswith("the trial was not measured within 8 s")
+
+
+def discovered(folder: Path, *launcher: str, fault: str, rank: int) -> Finished:
+    shutil.copy(SCRIPTS / "rank_faults.py", folder)
+    limits = ("--start-timeout", "120s", "--trial-timeout", "20s")
+    done = run_autotune("discover", *limits, "--", *launcher, "rank_faults.py", fault, str(rank), folder=folder)
+    left = [one.pid for one in psutil.process_iter(["cmdline"]) if str(folder) in " ".join(one.info["cmdline"] or [])]
+    assert not left
+    return done
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ("kill", "killed by SIGKILL in forward, after step 5"),
+        ("quit", "ended with status 7 and without a result in forward, after step 5"),
+        ("memory", "out of memory in forward: Tried to allocate 2.00 GiB"),
+    ],
+)
+def test_a_rank_that_fails_is_named_with_its_own_cause(fault: str, cause: str, rank: int, tmp_path: Path) -> None:
+    done = discovered(tmp_path, *LAUNCHER, "--standalone", fault=fault, rank=rank)
+    assert done.status == 1
+    assert f"rank {rank} of 2: {cause}" in done.errors
+
+
+def test_a_rank_that_hangs_is_named(tmp_path: Path) -> None:
+    done = discovered(tmp_path, *LAUNCHER, "--standalone", fault="hang", rank=1)
+    assert done.status == 1
+    assert "within 20 s: killed in forward, after step 5; rank 1 of 2 came less far than the others" in done.errors
+
+
+def test_a_port_that_is_taken_is_the_cause(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = discovered(tmp_path, *LAUNCHER, "--master-port", port, fault="none", rank=0)
+    assert done.status == 1
+    assert f"port: {port}" in done.errors
+    assert "address already in use" in done.errors

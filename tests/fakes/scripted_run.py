@@ -56,6 +56,8 @@ class ScriptedWorker(WorkerSide):
         self._clock = clock
         self.at_dump: Callable[[], object] = lambda: None
         self.at_terminate: Callable[[], object] = lambda: None
+        # Of the training processes that are gone the return codes, None where nobody knows.
+        self.ends: dict[int, int | None] = {}
 
     def another(self, rank: int, num_processes: int) -> WorkerSide:
         """Give another training process of the same run."""
@@ -97,6 +99,9 @@ class ScriptedProcessTree:
 
     def members(self) -> tuple[int, ...]:
         return (PID,)
+
+    def end_of(self, pid: int) -> tuple[bool, int | None]:
+        return pid in self._worker.ends, self._worker.ends.get(pid)
 
     def dump_stacks(self, pids: Collection[int]) -> None:
         assert PID in pids

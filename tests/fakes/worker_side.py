@@ -67,10 +67,12 @@ class WorkerSide:
         self.num_processes = num_processes
         self.device = device
 
-    def progress(self, phase: Phase, *, index: int = 0, steps: int = 0, measuring_since_s: float = 0.0) -> None:
+    def progress(
+        self, phase: Phase, *, index: int = 0, steps: int = 0, measuring_since_s: float = 0.0, marks: int = 0
+    ) -> None:
         """Say where the process is."""
         numbers = (index, steps, self.rank, self.num_processes, self.process, time.monotonic())
-        state = Progress(phase, *numbers, self.device, measuring_since_s)
+        state = Progress(phase, *numbers, self.device, measuring_since_s, marks)
         (self.directory / f"progress-{self.process}").write_bytes(state.to_bytes())
 
     def write(self, data: bytes) -> None:

@@ -15,7 +15,7 @@ from autotune.records.configuration import Configuration
 from autotune.records.facts import BatchControl
 from autotune.records.outcome import OutOfMemory, ScriptError
 from autotune.records.plan import Plan
-from autotune.worker.failure import ends_with, exit_words, failure_of
+from autotune.worker.failure import BY_ITSELF, ON_THE_GPU, ends_with, exit_words, failure_of
 
 
 @pytest.mark.parametrize(
@@ -102,6 +102,17 @@ def test_anything_else_is_the_scripts_own_error() -> None:
 )
 def test_a_cause_is_one_line_that_says_what_was_raised(error: Exception, cause: str) -> None:
     assert failure_of(error, phase="forward", limit_bytes=None).cause == cause
+
+
+@pytest.mark.parametrize(("by_itself", "advice"), [(BY_ITSELF, "torchrun"), (ON_THE_GPU, "--for 8xh100-80g")])
+def test_a_script_that_was_started_without_its_launcher_is_told_how(
+    by_itself: str, advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    with pytest.raises(ValueError, match="RANK") as raised_here:
+        torch.distributed.init_process_group("gloo")
+    found = failure_of(raised_here.value, phase="start", limit_bytes=None, by_itself=by_itself)
+    assert advice in found.advice
 
 
 def test_an_error_without_a_word_is_told_by_its_place() -> None:

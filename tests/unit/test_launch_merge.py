@@ -40,6 +40,7 @@ def test_the_allocators_peaks_are_the_fullest_devices_and_the_resident_set_is_th
     merged = _merged(measured(peaks=low), measured(peaks=high))
 
     assert merged.peaks == Peaks(allocated=9, reserved=8, resident=11)
+    assert merged.rank_peaks == (low, high)
     assert merged.notes == ()
 
 

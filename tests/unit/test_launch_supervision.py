@@ -587,3 +587,68 @@ def test_a_limit_is_on_no_resident_set_on_a_gpu_nor_before_a_process_says_where_
     result = supervise(tmp_path, script, request=request, meter=resident_above_the_limit())
 
     assert isinstance(result.outcomes[0], Measured)
+
+
+# -- several ranks
+
+
+def test_a_rank_that_was_killed_is_the_cause_and_not_what_the_others_fail_of(tmp_path: Path) -> None:
+    def script(run: ScriptedWorker) -> Steps:
+        other = run.another(rank=1, num_processes=2)
+        for rank in (run, other):
+            rank.num_processes = 2
+            rank.progress("forward", steps=5)
+        yield
+        run.ends[other.process] = -9
+        run.line(Result(0, ScriptError("connection reset by peer"), ENVIRONMENT, run.process, 0))
+        yield from run.hang()
+
+    (outcome,) = supervise(tmp_path, script).outcomes
+    assert isinstance(outcome, Died)
+    assert outcome.cause == "rank 1 of 2: killed by SIGKILL in forward, after step 5"
+    assert outcome.signal == "SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("code", "later", "cause"),
+    [
+        (7, False, "rank 1 of 2: ended with status 7 and without a result in forward, after step 5"),
+        (None, False, "rank 1 of 2: left without a word in forward, after step 5"),
+        (-signal.SIGSEGV, True, "rank 1 of 2: killed by SIGSEGV in forward, after step 5"),
+        # So a launcher ends those that are left behind one that failed.
+        (-signal.SIGTERM, True, "rank 0 of 2: no such thing"),
+        (None, True, "rank 0 of 2: no such thing"),
+    ],
+)
+def test_how_a_rank_has_ended_tells_whether_it_is_the_cause(
+    code: int | None, later: bool, cause: str, tmp_path: Path
+) -> None:
+    def script(run: ScriptedWorker) -> Steps:
+        other = run.another(rank=1, num_processes=2)
+        for rank in (run, other):
+            rank.num_processes = 2
+            rank.progress("forward", steps=5)
+        yield
+        run.line(Result(0, ScriptError("no such thing"), ENVIRONMENT, run.process, 0))
+        if later:
+            yield
+        run.ends[other.process] = code
+        yield from run.hang()
+
+    (outcome,) = supervise(tmp_path, script).outcomes
+    assert not isinstance(outcome, Measured)
+    assert outcome.cause == cause
+
+
+@pytest.mark.parametrize(("marks", "said"), [(11, "; rank 1 of 2 came less far than the others"), (12, "")])
+def test_a_rank_that_hangs_before_the_others_is_told(marks: int, said: str, tmp_path: Path) -> None:
+    def script(run: ScriptedWorker) -> Steps:
+        other = run.another(rank=1, num_processes=2)
+        run.num_processes = 2
+        run.progress("forward", steps=5, marks=12)
+        other.progress("forward", steps=5, marks=marks)
+        yield from run.hang()
+
+    (outcome,) = supervise(tmp_path, script, trial_timeout_s=3.0).outcomes
+    assert isinstance(outcome, TimedOut)
+    assert outcome.cause == f"the trial was not measured within 3 s: killed in forward, after step 5{said}"

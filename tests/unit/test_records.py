@@ -277,12 +277,13 @@ def test_of_two_processes_in_the_same_step_the_one_in_the_earlier_phase_is_less_
     stuck = Progress("forward", 0, 5, 1, 2, 1001, 7.0)
     waiting = dataclasses.replace(stuck, phase="backward", rank=0, process=1000)
     ahead = dataclasses.replace(stuck, steps=6)
-    assert min([waiting, ahead, stuck], key=lambda progress: progress.place) == stuck
+    begun = dataclasses.replace(stuck, rank=2, process=1002, marks=stuck.marks + 1)
+    assert min([waiting, ahead, begun, stuck], key=lambda progress: progress.place) == stuck
 
 
 @pytest.mark.parametrize("device", ["", "ffc79498-8ff3-c2dc-3b0d-fafd804516ae"])
 def test_progress_survives_its_file_and_is_none_while_that_is_not_written_yet(device):
-    progress = Progress("backward", 2, 5, 1, 4, 1001, 7.5, device)
+    progress = Progress("backward", 2, 5, 1, 4, 1001, 7.5, device, marks=2**31 + 1)
     data = progress.to_bytes()
     assert len(data) == Progress.SIZE
     assert Progress.from_bytes(data) == progress

@@ -1039,3 +1039,24 @@ def test_of_what_alone_fits_no_tenth_of_the_speed_is_called_the_best_on_a_busy_m
     assert [one.text for one in answer.remarks] == ["Your baseline needs 950 MiB, more than 900 MiB."]
     for slower in (contended(fast(200.0, 500)), fast(34.0, 500), contended(fast(34.0, 500), 0.05)):
         assert verdict(trials(over, (SMALL, slower))).kind_of_answer == "baseline_does_not_fit"
+
+
+@pytest.mark.parametrize(
+    ("resident", "said"),
+    [
+        (
+            (600, 660, 500),
+            "Of the 3 processes of your script rank 1 needs the most memory, 660 MiB, and rank 2 the least",
+        ),
+        ((600, 620), None),
+        ((), None),
+    ],
+)
+def test_it_is_said_which_rank_needs_the_most_memory(resident, said):
+    own = fast(340.0)
+    peaks = tuple(Peaks(resident=size * 2**20) for size in resident)
+    own = dataclasses.replace(own, measurement=dataclasses.replace(own.measurement, rank_peaks=peaks))
+    remarks = [
+        one for one in verdict(trials((BASELINE, own), (LAYERS, fast(405.0)))).remarks if one.code == "ranks_differ"
+    ]
+    assert [one.text.startswith(said or "") for one in remarks] == [True] * bool(said)
