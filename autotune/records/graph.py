@@ -67,8 +67,8 @@ class StepTrace:
     unfinished: tuple[tuple[int, int], ...] = ()  # calls without a backward, and the last stretch of their activations
     gradients: int = 0  # their bytes as the trace begins
     results: int = 0  # the bytes that the forwards returned
-    start: int = 0  # what the script has made since its model was called, as the trace begins; it grows like stretches
-    start_fixed: int = 0  # the same of what does not grow
+    start: int = 0  # bytes made from the model's call to the first forward, which grow with what the forwards return
+    start_fixed: int = 0  # bytes made in that time that do not grow: gathered parameters
 
 
 @dataclass(frozen=True)

@@ -118,6 +118,8 @@ class PlannedModel:
             if refusal is None:
                 raise
             raise refusal from error
+        if self._engine is not None:
+            self._engine.end_call()
         if not again and not self._is_judged:
             self._await_backward(result)
         return result

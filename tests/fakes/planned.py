@@ -150,7 +150,8 @@ def kept_bytes(forward: Callable[[], Any], lasting: Iterable[torch.Tensor]) -> i
 
     @torch._dynamo.disable
     def pack(tensor: torch.Tensor) -> torch.Tensor:
-        storages[tensor.untyped_storage()._cdata] = tensor
+        if not getattr(tensor, "is_mark", False):  # a graph's own
+            storages[tensor.untyped_storage()._cdata] = tensor
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):

@@ -186,7 +186,7 @@ def test_a_switch_that_fails_is_refused_and_the_old_plans_stay(monkeypatch: pyte
     planned = Planned(net, lambda: (torch.randn(ROWS, 32),))
     expected = planned.step("gelu+:1:1")
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise AssertionError("an operator nobody has seen")
 
     with monkeypatch.context() as patch:

@@ -101,9 +101,9 @@ def joints(planned: Planned) -> list[JointGraph]:
     return [graph.joint for graph in planned.engine.slots()]
 
 
-def exported(joint: JointGraph) -> ActivationGraph:
+def exported(joint: JointGraph, *, continues: bool = False) -> ActivationGraph:
     """As it arrives in the controller."""
-    return loads(ActivationGraph, dumps(activation_graph(joint, {}, node_times_s={}, calls=1.0)))
+    return loads(ActivationGraph, dumps(activation_graph(joint, {}, node_times_s={}, calls=1.0, continues=continues)))
 
 
 def plan_sets(joint: JointGraph, *, num_random: int = 16) -> list[list[Plan]]:
@@ -141,9 +141,8 @@ def test_saved_bytes_and_order_are_those_of_the_partitioner_for_any_plans(joints
 
 def test_levels_and_every_other_occurrence_over_all_graphs_save_what_the_engine_says(planned: Planned) -> None:
     slots = planned.engine.slots()
-    simulation = Simulation(
-        [replace(exported(graph.joint), calls=graph.forward_calls / graph.training_calls) for graph in slots]
-    )
+    simulation = Simulation([exported(graph.joint, continues=graph.continues) for graph in slots])
+    assert all(graph.forward_calls == graph.training_calls for graph in slots)
     every_other = [replace(plan, cluster_id=f"{plan.cluster_id}/2") for plan in planned.plans()]
     for plans, level in (((), 1), ((), 2), (every_other, 0), (every_other, 1), (every_other, 2)):
         planned.step(*plans, level=level)

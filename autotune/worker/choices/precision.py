@@ -21,6 +21,7 @@ from torch import nn
 from torch.utils._pytree import tree_map
 
 from ...records.choices import AutocastChoice
+from ..plans.layers import own_class
 from .made import MadeChoice
 
 
@@ -45,7 +46,7 @@ class Autocast(MadeChoice):
         device = next(root.parameters()).device.type
 
         def under_autocast(*arguments: Any, **keywords: Any) -> Any:
-            with torch.autocast(device, dtype=self._dtype), self._watching(type(root).__name__):
+            with torch.autocast(device, dtype=self._dtype), self._watching(own_class(root).__name__):
                 result = call(*arguments, **keywords)
             return tree_map(self._widened, result)
 
@@ -72,7 +73,7 @@ class Autocast(MadeChoice):
             yield
 
     def _reason(self, root: nn.Module) -> str:
-        name = type(root).__name__
+        name = own_class(root).__name__
         matrices = [one for one in root.parameters() if one.dim() > 1 and one.dtype == torch.float32]
         if not matrices:
             return f"{name} has no float32 parameter with more than one dimension"

@@ -14,6 +14,7 @@ from torch import nn
 
 from ...records.arrivals import Arrived
 from ..hooks.batch_parts import MOST_VALUES, parts_of
+from ..plans.layers import own_class
 from .root_inputs import RootCall
 
 _MOST_DEPTH = 5
@@ -49,7 +50,7 @@ class ArrivingData:
         if call.batch_number != self._batch_number:
             self._end_batch()
             self._batch_number = call.batch_number
-        name = type(call.root).__name__
+        name = own_class(call.root).__name__
         if call.root not in self._embeddings:
             self._embeddings[call.root] = sum(isinstance(each, nn.Embedding) for each in call.root.modules())
         for place, value in [*enumerate(call.arguments), *call.keywords.items()]:

@@ -175,7 +175,9 @@ class Calibrator(Observer):
                 raise ValueError(reason)
             with _same_random_state():
                 dimensions = self._dimensions(graph, arguments)
-                bare = activation_graph(graph.joint, names, node_times_s=graph.node_times_s, calls=1.0)
+                bare = activation_graph(
+                    graph.joint, names, node_times_s=graph.node_times_s, calls=1.0, continues=graph.continues
+                )
                 growing = self._growing & dimensions.keys()
                 exported = _with_workspaces(bare, graph.joint, arguments, names, dimensions, growing)
                 difference, share = _checked(exported, graph, arguments, names, dimensions)

@@ -49,9 +49,10 @@ class Dimensions:
     def _name_what_is_known(self, graph: Graph, names: dict[sympy.Symbol, sympy.Expr]) -> None:
         for sizes in _sizes_of_inputs(graph):
             for place, size in sizes:
-                symbol, value = size.node.expr, traced_size(size)
-                # By the size alone only where it tells: a batch may be as large as its sequences are long.
-                of_size = {name for (known, _), name in self._known.items() if known == value}
+                symbol, value = size.node.expr, graph.size(size)
+                # By the size alone only where it tells: a batch may be as large as its sequences are long, and what
+                # another call of the graph has with another size is not the batch.
+                of_size = {name for (known, _), name in self._known.items() if known == value == traced_size(size)}
                 name = self._known.get((value, place), of_size.pop() if len(of_size) == 1 else None)
                 if name is not None and symbol not in names:
                     names[symbol] = self._dimension(name, value)
@@ -61,7 +62,7 @@ class Dimensions:
         for sizes in _sizes_of_inputs(graph):
             has_batch = any(names.get(size.node.expr) == _symbol(BATCH) for _, size in sizes)
             for place, size in sizes:
-                symbol, value = size.node.expr, traced_size(size)
+                symbol, value = size.node.expr, graph.size(size)
                 if symbol not in names and symbol in graph.symbols_of_storage_alone:
                     of_storage[symbol] = value
                 elif symbol not in names:

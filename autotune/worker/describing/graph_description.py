@@ -143,7 +143,8 @@ class GraphDescription(Description):
     def _outside(self) -> tuple[OutsideFacts, ...]:
         """List the modules that ran outside of graphs and have kept something, those with the most first."""
         watch = self._watch
-        if watch is None or not watch.calls:
+        # What the script compiles with Inductor saves tensors like what runs outside of graphs.
+        if watch is None or not watch.calls or any(graph.is_unseen for graph in self.engine.graphs):
             return ()
         numbers = watch.num_modules
         return tuple(
@@ -202,19 +203,21 @@ class GraphDescription(Description):
                 continue
             runs = self._runs.get(id(graph), 0) / max(1, self._counted_steps)
             calls, names = 1.0 if graph.is_unseen else max(1.0, runs), dimensions.of(graph)
+            # An engine that does not switch has the same plans in all calls of a graph.
+            times = max(1, round(_kept_calls(graph)))
             operators: dict[tuple[str, int], list[Occurrence]] = {}
             for one in graph.joint.occurrences:
                 operators.setdefault((one.cluster_id, one.strategy), []).append(one)
             for key, found in operators.items():
                 row = rows.setdefault(key, _Row())
                 row.is_heavy |= any(one.is_heavy for one in found)
-                saving = Bytes.total([one.saving for one in found]).named(names)
+                saving = Bytes.total([one.saving for one in found] * times).named(names)
                 row.add(graph, calls, len(found), saving, {node for one in found for node in one.subgraph})
             for cluster_id in dict.fromkeys(layer.cluster_id for layer in graph.joint.layers):
-                frequency = graph.joint.occurrence_counts()[cluster_id, RECOMPUTE]
+                frequency = graph.occurrence_counts()[cluster_id, RECOMPUTE]
                 pair = graph.joint.partition(Quota([Plan(cluster_id, RECOMPUTE, ALL)]))
                 row = rows.setdefault((cluster_id, RECOMPUTE), _Row(is_layer=True))
-                saving = (graph.joint.unplanned.saved - pair.saved).named(names)
+                saving = Bytes.total([graph.joint.unplanned.saved - pair.saved] * times).named(names)
                 row.add(graph, calls, frequency, saving, pair.recomputed)
         facts = [row.facts(cluster_id, strategy, values) for (cluster_id, strategy), row in rows.items()]
         return tuple(sorted((row for row in facts if row.saving_bytes > 0), key=lambda row: -row.saving_bytes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,6 +13,8 @@ from torch import fx
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from ...records.configuration import SizedPlans
+from ...records.plan import Quota
+from ..call_stack import hook_on_saved_tensors, is_of_script
 from ..plans.graph_pair import Pair
 from ..plans.joint import has_storage, is_single_symbol, symbols_of, tensors_of, traced_size, value_of
 from ..plans.partition import JointGraph
@@ -22,13 +25,18 @@ _FEW = 16
 class Slot(NamedTuple):
     """A place in the script's training calls.
 
-    It is the Dynamo frame, the ordinal among the graphs that one call compiled for that frame (such as one for each
-    instance of a block), and the ordinal among the calls of such a graph (such as one for each block that it serves).
+    It is the Dynamo frame, the ordinal among the graphs that one compilation of the frame made, and the ordinal among
+    the runs of that place in a training call. An engine that does not switch has one pair for all of these runs.
     """
 
     frame: str
-    compiled: int
+    part: int
     call: int = 0
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Return the place in the frame, whatever the call."""
+        return self.frame, self.part
 
 
 CHECKPOINTED = -1
@@ -46,15 +54,13 @@ class Forwards:
         self._under_way: dict[int, tuple[Graph, Pair, StorageWeakRef]] = {}
         # The pair that AOTAutograd's runtime was told of last.
         self.told: Pair | None = None
-        # Whether a backward has run since the latest forward: the next forward is of another call of a root.
-        self.is_over = False
         self._most = _FEW
 
     def begin(self, graph: Graph, pair: Pair) -> torch.Tensor:
         """Note a forward, and return its mark, which is there as long as something holds what the forward saves."""
         if len(self._under_way) > self._most:
             self._most = 2 * len(self.under_way()) + _FEW
-        mark = _mark(graph.slot.call + 1)
+        mark = _mark(graph.slot.call + 1, is_seen=is_of_script(hook_on_saved_tensors()))
         self._under_way[_number(mark)] = graph, pair, StorageWeakRef(mark.untyped_storage())
         return mark
 
@@ -73,8 +79,8 @@ class Forwards:
 class Graph:
     """One call of a compiled graph of the script, in each of its training calls.
 
-    Graphs of one slot are variants for other shapes. ``calls`` has all calls of the compiled graph, in order. These
-    share what is compiled, and each has a pair of its own.
+    Graphs of one slot are variants for other shapes. All ``calls`` of a compiled graph share what is compiled, and each
+    has a pair of its own.
     """
 
     slot: Slot
@@ -92,11 +98,12 @@ class Graph:
     is_fixed: bool = False
     # Where the script has it compiled, nobody is told when it runs: it is taken to run.
     is_unseen: bool = False
-    # Not before it runs, and as long as only the script's own checkpoints have run it.
-    is_planned: bool = False
-    # What stands for all calls that the script's own checkpoints run again.
-    checkpointed: Graph | None = None
-    calls: list[Graph] = field(default_factory=list)
+    # By the ordinal of the call; none before it runs.
+    calls: dict[int, Graph] = field(default_factory=dict)
+    # It is a part of a block's call, of which another graph has been before.
+    continues: bool = False
+    # Of the symbols, in the first run of this call: blocks that share a graph may work on images of several sizes.
+    sizes: dict[Any, int] = field(default_factory=dict)
     forwards: Forwards = field(default_factory=Forwards)
     # AOTAutograd's runtime (torch 2.15) keeps for each saved tensor whether it is an input, and reads it at each call.
     runtime_saved_inputs: list[bool] | None = None
@@ -109,30 +116,35 @@ class Graph:
     generated: dict[bool, Callable[[list[Any]], Any]] = field(default_factory=dict)
     not_generated: str = ""
 
-    def __post_init__(self) -> None:
-        if not self.calls:
-            self.calls.append(self)
+    def tags(self, quota: Quota) -> None:
+        """Take the occurrences of this call from what plans leave."""
+        self.joint.tags(quota, continues=self.continues)
 
-    def next_call(self) -> Graph:
-        """Add the call after the last one of the compiled graph."""
-        self.calls.append(self._call(len(self.calls)))
-        return self.calls[-1]
+    def partition(self, quota: Quota) -> Pair:
+        """Return the pair under what plans leave, taking the occurrences of this call from that."""
+        return self.joint.partition(quota, continues=self.continues)
 
-    def checkpointed_call(self) -> Graph:
-        """Return what stands for all calls that the script's own checkpoints run again, without plans."""
-        call = self._call(CHECKPOINTED)
-        call.begin(self.unplanned)
-        return call
+    def occurrence_counts(self) -> Counter[tuple[str, int]]:
+        """Return how often each cluster occurs in this call, by its id and strategy."""
+        return self.joint.occurrence_counts(continues=self.continues)
 
-    def _call(self, number: int) -> Graph:
-        return replace(
+    def new_call(self, number: int, sizes: dict[Any, int]) -> Graph:
+        """Add a call of the compiled graph, with the sizes that its symbols have there."""
+        call = replace(
             self,
             slot=self.slot._replace(call=number),
+            sizes=sizes,
             forward_calls=0,
             training_calls=0,
             last_training_call=0,
             node_times_s={},
         )
+        self.calls[number] = call
+        return call
+
+    def size(self, traced: torch.SymInt) -> int:
+        """Return what a size that was traced as a symbol is in this call."""
+        return self.sizes.get(traced.node.expr, traced_size(traced))
 
     def reset_counts(self) -> None:
         """Count from zero again."""
@@ -148,7 +160,7 @@ class Graph:
     @property
     def saved_bytes(self) -> int:
         """Return what this graph leaves for the backward in one training call that it is part of."""
-        return self.pairs[None].saved.value * self.forward_calls // max(1, self.training_calls)
+        return self.pairs[None].saved.at(self.sizes) * self.forward_calls // max(1, self.training_calls)
 
     @cached_property
     def varying_outputs(self) -> list[tuple[int, int]]:
@@ -228,15 +240,17 @@ class Graph:
 
     def of_backward(self, arguments: list[Any]) -> tuple[Graph, Pair, int]:
         """Take the mark out of what a backward is given; return its call, its pair and the number of its forward."""
-        self.forwards.is_over = True
         if not self.is_understood:
             return self, self.current, 0
         # The runtime puts the saved symbols first here, and last in the forward's results.
         mark = arguments.pop(self.compiled.signature[0])
-        # Of a mark that a script's hooks on saved tensors have copied, the sizes tell the call.
-        call = mark.shape[1] - 1
-        graph = self.checkpointed if call == CHECKPOINTED and self.checkpointed is not None else self.calls[call]
-        return *(self.forwards.of(mark) or (graph, graph.current)), _number(mark)
+        known = self.forwards.of(mark)
+        if known is None:
+            # A script's hooks on saved tensors have copied it: its sizes or its value tell the call.
+            call = mark.shape[1] if mark.dim() > 1 else round(float(mark))
+            graph = self.calls[call - 1]
+            known = graph, graph.current
+        return *known, _number(mark)
 
     def number_of(self, results: Sequence[Any]) -> int:
         """Return the number of the forward that has returned this, with its mark."""
@@ -260,9 +274,16 @@ class Graph:
             self.runtime_symbolic.update({place + 1: found for place, found in pair.symbolic_dimensions.items()})
 
 
-def _mark(size: int) -> torch.Tensor:
-    # It takes no memory. Where a checkpoint runs a forward again, torch compares the sizes of what is saved.
-    return torch.empty((0, size), dtype=torch.bool, device="cpu")
+def _mark(number: int, *, is_seen: bool) -> torch.Tensor:
+    # It takes no memory, but for hooks of the script's own, which may ask for the largest value, say. Where a
+    # checkpoint runs a forward again, torch compares the sizes of what is saved.
+    mark = (
+        torch.tensor([float(number)], device="cpu")
+        if is_seen
+        else torch.empty((0, number), dtype=torch.bool, device="cpu")
+    )
+    mark.is_mark = True  # type: ignore[attr-defined]
+    return mark
 
 
 def _number(mark: torch.Tensor) -> int:

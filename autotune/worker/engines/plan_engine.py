@@ -24,13 +24,14 @@ from ...records.configuration import Configuration, Shapes, SizedPlans
 from ...records.engines import ENGINES
 from ...records.outcome import Fallback, InvalidPlan
 from ...records.plan import Plan, Quota
-from ..call_stack import in_backward, modules_under_way
+from ..call_stack import hook_on_saved_tensors, in_backward, is_of_checkpoint, modules_under_way
 from ..failure import raised_by_compiler
 from ..garbage import uncollected
 from ..plans.graph_pair import Pair
+from ..plans.joint import sizes_of
 from ..plans.layers import Block, block_name_of, repeated_modules
 from ..plans.partition import JointGraph, PartitionFunction
-from .graphs import Graph, Observer, Slot
+from .graphs import CHECKPOINTED, Graph, Observer, Slot
 from .messages import put_off_messages
 from .port import Engine, NothingRan, Problem
 from .timed_nodes import TimedNodes
@@ -39,7 +40,7 @@ from .untraced import in_root, keep_untraced
 _GRAPH_INDEX = "autotune_graph_index"
 _BATCHES_ONLY = "--engine eager searches batch sizes only."
 _FEW = 4
-# Of a compiled graph; later ones take the plans of the last. A loop over time steps may have any number.
+# A loop over time steps may call a graph any number of times. Calls beyond these have the plans of the last.
 _MOST_CALLS = 256
 _LISTS_PLANS = "`autotune discover SCRIPT` lists the plans of a script."
 
@@ -65,13 +66,19 @@ class PlanEngine(Engine):
         self.observer: Observer | None = None
         self._compiled_in_call: Counter[str] = Counter()
         self._training_call = 1
-        # The calls of compiled graphs so far in the call of a root that is under way, by the graph's first call.
-        self._calls: Counter[int] = Counter()
+        # The latest compilation of Dynamo's, and how many graphs it has made: several where DistributedDataParallel
+        # splits one.
+        self._compilation: Any = None
+        self._parts = 0
+        # How often each place in a frame has run in the call of a root that is under way; and those places for which a
+        # backward has run since: the next forward is of another call of a root.
+        self._calls: Counter[tuple[str, int]] = Counter()
+        self._is_over: set[tuple[str, int]] = set()
         # Whether a checkpoint of the script's own runs a whole root again, in a backward.
         self._repeats_root = False
         self._hooks_around_root: Any = None
-        # The frame of the block's call that the latest new graph is of, or a part of.
-        self._block_call: FrameType | None = None
+        # The frames of the calls of blocks, under way, that new graphs are of, or parts of.
+        self._block_calls: list[FrameType] = []
 
     # -- applying
 
@@ -104,15 +111,26 @@ class PlanEngine(Engine):
         self._training_call += 1
         self._compiled_in_call.clear()
         self._calls.clear()
-        self._block_call = None
-        self._repeats_root, self._hooks_around_root = False, _hooks_on_saved_tensors()
+        self._is_over.clear()
+        self._block_calls.clear()
+        self._repeats_root, self._hooks_around_root = False, hook_on_saved_tensors()
         if self.configuration.sized and self.active:
             self._take(next((one for one in self.configuration.sized if one.hold_for(shapes)), None))
 
     def repeat_call(self, *, is_root: bool) -> None:
         """Begin a call in a backward, where the script's own checkpoint runs a root again, or a part of it."""
         self._calls.clear()
-        self._repeats_root = is_root
+        self._is_over.clear()
+        self._repeats_root, self._hooks_around_root = is_root, hook_on_saved_tensors()
+
+    @property
+    def is_in_checkpoint(self) -> bool:
+        """Return whether the call of a root that has begun is one that a checkpoint of the script's own runs again."""
+        return is_of_checkpoint(self._hooks_around_root)
+
+    def end_call(self) -> None:
+        """Let go what belongs to the call of a root: a frame holds the activations that it was given."""
+        self._block_calls.clear()
 
     def _take(self, sized: SizedPlans | None) -> None:
         if any(sized not in graph.pairs for graph in self.graphs):
@@ -139,8 +157,8 @@ class PlanEngine(Engine):
         found = []
         for chosen in slots:
             others = [graph for graph in variants[chosen.slot] if graph is not chosen]
-            found += [(graph, graph.joint.partition(quota.copy())) for graph in others]
-            found.append((chosen, chosen.joint.partition(quota)))
+            found += [(graph, graph.partition(quota.copy())) for graph in others]
+            found.append((chosen, chosen.partition(quota)))
         return found
 
     def plans_of_share(self, share: float) -> tuple[Plan, ...]:
@@ -243,40 +261,49 @@ class PlanEngine(Engine):
         """Keep a ``JointGraph`` of these arguments and partition it; None where that failed: it runs without plans."""
         from torch._guards import CompileContext
 
+        compilation, before = CompileContext.try_get(), self._compilation
         frame = str(CompileContext.current_compile_id()).partition("/")[0]
-        slot = Slot(frame, self._compiled_in_call[frame])
-        self._compiled_in_call[frame] += 1
+        if ENGINES[self.name].switches:
+            # Not by its number, which `torch._dynamo.reset` begins anew.
+            self._parts = self._parts + 1 if compilation is before else 0
+            self._compilation = compilation
+            place = frame, self._parts
+        else:
+            # All calls of such a graph have one pair, so that it stands for the place where it was compiled first.
+            place = frame, self._compiled_in_call[frame]
+            self._compiled_in_call[frame] += 1
+        slot = Slot(*place, self._calls[place])
         try:
-            block = block or self._block_under_way(slot)
+            block = block or _block_under_way()
             kept = JointGraph(joint, num_fwd_outputs, static_indices, partitioner, block, is_compiled=is_compiled)
-            self._enter_block(kept)
-            pair = kept.partition(self._quota(kept, slot))
+            continues = self._continues_block(kept, slot)
+            pair = kept.partition(self._quota(kept, slot), continues=continues)
         except Exception as error:
             # Never raise into the script; `problem` reports it.
             cause = f"a graph could not be partitioned: {type(error).__name__}: {error}"
             self.failures.append(Fallback(cause, advice=f"Please report this; {_BATCHES_ONLY}"))
             return None
-        graph = Graph(slot, kept, pair, pair, {None: pair}, is_fixed=is_compiled, is_planned=is_compiled)
+        graph = Graph(slot, kept, pair, pair, {None: pair}, is_fixed=is_compiled, continues=continues)
         pair.forward.meta[_GRAPH_INDEX] = pair.backward.meta[_GRAPH_INDEX] = len(self._compiled)
         self._compiled.append(graph)
         if is_compiled:
+            graph.calls[0] = graph
+            self._enter_block(kept)
             self.graphs.append(graph)
         return graph
 
-    def _block_under_way(self, slot: Slot) -> Block | None:
-        """Return the block that a graph of this slot, which is being compiled, is of, or is a part of."""
-        found = _call_of_block()
-        if found is None:
-            return None
-        module, frame = found
-        variant = next((graph.joint for graph in self.graphs if graph.slot == slot), None)
-        continues = frame is self._block_call if variant is None else any(one.continues for one in variant.layers)
-        return Block(block_name_of(module), continues)
+    def _continues_block(self, joint: JointGraph, slot: Slot) -> bool:
+        """Return whether a graph that is new in a slot is a part of a block's call that another graph has begun."""
+        variant = next((graph for graph in self.graphs if graph.slot == slot), None)
+        if variant is not None:
+            return variant.continues
+        found = _call_of_block() if joint.is_of_block else None
+        return found is not None and any(found[1] is known for known in self._block_calls)
 
     def _enter_block(self, joint: JointGraph) -> None:
         """Note which call of a block a graph is of that runs in this place for the first time."""
         found = _call_of_block() if joint.is_of_block else None
-        self._block_call = self._block_call if found is None else found[1]
+        self._block_calls += [] if found is None else [found[1]]
 
     def _quota(self, joint: JointGraph, slot: Slot) -> Quota:
         """Return what the configuration's plans leave for a new graph: earlier slots take theirs first."""
@@ -284,7 +311,7 @@ class PlanEngine(Engine):
         for graph in self.slots():
             if graph.slot == slot:
                 break
-            graph.joint.tags(quota)
+            graph.tags(quota)
         return quota
 
     def slots(self) -> list[Graph]:
@@ -311,42 +338,48 @@ class PlanEngine(Engine):
             # Where the script calls no root, each run is a call of its own.
             graph.count(self._training_call if self._training_call > 1 else -1 - graph.forward_calls)
 
-    def _call_of(self, graph: Graph) -> Graph:
-        """Return which call of a compiled graph runs now."""
-        if self._is_run_again():
-            if graph.checkpointed is None:
-                graph.checkpointed = graph.checkpointed_call()
-                self.checkpointed.append(graph.checkpointed)
-            return graph.checkpointed
-        if not graph.is_planned:
-            graph.is_planned = True
-            self._plan(graph)
-        if self._training_call == 1 or not ENGINES[self.name].switches:
-            return graph
-        if graph.forwards.is_over:
-            graph.forwards.is_over, self._calls[id(graph)] = False, 0
-        number = min(self._calls[id(graph)], _MOST_CALLS - 1)
-        self._calls[id(graph)] += 1
-        if number == len(graph.calls):
-            self._enter_block(graph.joint)
-            self._plan(graph.next_call())
-        return graph.calls[number]
+    def _call_of(self, compiled: Graph, arguments: Sequence[Any]) -> Graph:
+        """Return which call of a compiled graph runs now, with these arguments."""
+        place = compiled.slot.place
+        number = CHECKPOINTED
+        if not self._is_run_again():
+            if place in self._is_over:
+                self._is_over.remove(place)
+                self._calls[place] = 0
+            # Where the script calls no root, each run is a call of its own.
+            tells_calls = self._training_call > 1 and ENGINES[self.name].switches
+            number = min(self._calls[place], _MOST_CALLS - 1) if tells_calls else 0
+            self._calls[place] += 1
+        graph = compiled.calls.get(number)
+        return self._new_call(compiled, number, arguments) if graph is None else graph
 
-    def _plan(self, graph: Graph) -> None:
-        """Have the current plans go on with a call that runs for the first time."""
-        pair = graph.joint.partition(self._quota(graph.joint, graph.slot))
-        if refusal := graph.why_not(pair):
+    def _new_call(self, compiled: Graph, number: int, arguments: Sequence[Any]) -> Graph:
+        """Have the current plans go on with a call of a compiled graph that runs for the first time."""
+        graph = compiled.new_call(number, sizes_of(compiled.compiled.forward, arguments))
+        if number == CHECKPOINTED:
+            graph.begin(graph.unplanned)
+            self.checkpointed.append(graph)
+            return graph
+        graph.continues = self._continues_block(graph.joint, graph.slot)
+        self._enter_block(graph.joint)
+        try:
+            pair = graph.partition(self._quota(graph.joint, graph.slot))
+            refusal = graph.why_not(pair)
+        except Exception as error:
+            # Never raise into the script.
+            pair, refusal = graph.compiled, f"a graph could not be partitioned: {type(error).__name__}: {error}"
+        if refusal is not None:
             self.failures.append(Fallback(refusal, advice=_BATCHES_ONLY))
-            pair = graph.compiled
-        graph.begin(pair)
+        graph.begin(graph.compiled if refusal else pair)
         self.graphs.append(graph)
+        return graph
 
     def _is_run_again(self) -> bool:
         """Return whether a checkpoint of the script's own, inside of its model, runs again what runs now."""
-        if in_backward():
-            return not self._repeats_root
-        hooks = _hooks_on_saved_tensors()
-        return _is_checkpoint(hooks) and hooks is not self._hooks_around_root
+        if in_backward() and not self._repeats_root:
+            return True
+        hooks = hook_on_saved_tensors()
+        return is_of_checkpoint(hooks) and hooks is not self._hooks_around_root
 
     def interpret_forward(self, module: fx.GraphModule, _: Any) -> Callable[..., Any]:
         """Return the callable that AOTAutograd keeps for a forward; it looks up the current pair at each call."""
@@ -358,7 +391,7 @@ class PlanEngine(Engine):
         owner.follow_runtime(getattr(TracingContext.try_get(), "fw_metadata", None))
 
         def run(arguments: list[Any]) -> Any:
-            graph, observer = self._call_of(owner), self.observer
+            graph, observer = self._call_of(owner, arguments), self.observer
             pair = graph.current
             self.count(graph)
             if observer is not None:
@@ -382,6 +415,7 @@ class PlanEngine(Engine):
             return _boxed_default(module)
 
         def run(arguments: list[Any]) -> Any:
+            self._is_over.add(owner.slot.place)
             graph, pair, number = owner.of_backward(arguments)
             observer = self.observer
             if observer is not None:
@@ -453,7 +487,7 @@ class PlanEngine(Engine):
     def _unknown(self, plans: tuple[Plan, ...]) -> tuple[Plan, ...]:
         quota = Quota(plans)
         for graph in self.slots():
-            graph.joint.tags(quota)
+            graph.tags(quota)
         return quota.unmatched()
 
     def _constant_sizes(self) -> int:
@@ -471,12 +505,12 @@ class PlanEngine(Engine):
 
     def occurrences(self) -> Counter[tuple[str, int]]:
         """Return how often each cluster occurs in the graphs so far, by its id and the strategy that applies to it."""
-        return sum((graph.joint.occurrence_counts() for graph in self.slots()), Counter())
+        return sum((graph.occurrence_counts() for graph in self.slots()), Counter())
 
     def level_occurrences(self) -> int:
         """Return how many occurrences the level recomputes beside the plans."""
-        level, joints = self.configuration.level, [graph.joint for graph in self.slots()]
-        counts = [(joint.level_plans(level), joint.occurrence_counts()) for joint in joints]
+        level = self.configuration.level
+        counts = [(graph.joint.level_plans(level), graph.occurrence_counts()) for graph in self.slots()]
         return sum(count[plan.cluster, plan.strategy] for plans, count in counts for plan in plans)
 
     def ran_unchanged(self) -> bool:
@@ -513,7 +547,7 @@ class PlanEngine(Engine):
 
         Each is a size with the dimension that it is of.
         """
-        known = {size for graph in self.graphs if not graph.slot.call for size in graph.varying_sizes}.union(marked)
+        known = {size for graph in self._compiled for size in graph.varying_sizes}.union(marked)
         _mark(tensors, lambda size, dimension: (size, dimension) in known)
 
     def _mark_mask(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -529,21 +563,16 @@ class PlanEngine(Engine):
                 graph.reset_counts()
 
 
+def _block_under_way() -> Block | None:
+    found = _call_of_block()
+    return None if found is None else Block(block_name_of(found[0]))
+
+
 def _call_of_block() -> tuple[nn.Module, FrameType] | None:
     """Return the innermost repeated block whose call is under way outside of graphs, with the frame of its call."""
     under_way = list(modules_under_way(sys._getframe(1)))
     repeated = {id(module) for module in repeated_modules(under_way[-1][0])} if under_way else ()
     return next(((module, frame) for module, frame in under_way if id(module) in repeated), None)
-
-
-def _hooks_on_saved_tensors() -> Any:
-    """Return the innermost hook that packs what autograd saves; None without one."""
-    hooks = torch._C._autograd._top_saved_tensors_default_hooks(True)
-    return None if hooks is None else hooks[0]
-
-
-def _is_checkpoint(hook: Any) -> bool:
-    return getattr(hook, "__module__", None) == "torch.utils.checkpoint"
 
 
 def _mark(tensors: Sequence[torch.Tensor], is_known: Callable[[int, int], bool]) -> None:

@@ -68,6 +68,14 @@ class Engine(ABC):
     def repeat_call(self, *, is_root: bool) -> None:  # noqa: B027  (not every engine has to know)
         """Begin a call in a backward, where the script's own checkpoint runs a root again, or a part of it."""
 
+    @property
+    def is_in_checkpoint(self) -> bool:
+        """Return whether the call of a root that has begun is one that a checkpoint of the script's own runs again."""
+        return False
+
+    def end_call(self) -> None:  # noqa: B027  (not every engine has to know)
+        """End a training call of a root."""
+
     # -- checking
 
     @property

@@ -29,6 +29,8 @@ class Root:
     wrapped_by: tuple[str, ...] = ()
     applied_by: str = ""
     compiled: Callable[..., Any] | None = None
+    # A checkpoint of the script's own runs all of it again.
+    is_checkpointed: bool = False
 
 
 class PlannedCall(functools.partial[Any]):
@@ -164,6 +166,7 @@ class RootHooks:
             if module is not core:
                 root.wrapped_by = tuple(type(one).__name__ for one in wrappers(module))
             self.training_call(core, arguments, keywords)
+            root.is_checkpointed |= self.engine is not None and self.engine.is_in_checkpoint
             call = self._compiled(root, core, module)
             call = functools.partial(self._real, module) if call is None else call
             return self.around(core, call if self.watch is None else self.watch.around(core, call))
@@ -173,6 +176,8 @@ class RootHooks:
 
     def _leave(self) -> None:
         try:
+            if self.engine is not None:
+                self.engine.end_call()
             self.call_done()
         except Exception as error:
             self.note(f"a hook failed, the script went on without it: {type(error).__name__}: {error}")
@@ -184,7 +189,7 @@ class RootHooks:
         inner = _known(self._inner_roots, module)
         root = _known(self.roots, module)
         if self.engine is not None:
-            self.engine.repeat_call(is_root=root is not None)
+            self.engine.repeat_call(is_root=root is not None and root.is_checkpointed)
         if inner is not None:
             return inner.compiled if is_active else None
         if root is None:

@@ -25,7 +25,7 @@ from ..hooks.roots import unwrap
 from ..hooks.samples import tensors_of
 from ..hooks.saving import Region, SavingWatch
 from ..hooks.watch import Lasting, storage_of
-from ..plans.layers import repeated_modules
+from ..plans.layers import own_class, repeated_modules
 
 # Wrappers that are no part of a path that anybody wrote.
 _WRAPPERS = re.compile(r"(?<![^.])(?:_orig_mod|_checkpoint_wrapped_module|_fsdp_wrapped_module)\.?")
@@ -85,11 +85,11 @@ class ModulePlaces:
         for module, frame in calls:
             if block is None and id(module) in self._blocks[number]:
                 block = id(module)
-                self.block_names[block] = type(getattr(module, "_checkpoint_wrapped_module", module)).__name__
+                self.block_names[block] = own_class(getattr(module, "_checkpoint_wrapped_module", module)).__name__
                 enters(tensors_of((frame.f_locals["args"], frame.f_locals["kwargs"])))
         innermost = calls[-1][0]
         path = self._paths[number].get(id(innermost), "")
-        return Place(path, type(innermost).__name__, block, number)
+        return Place(path, own_class(innermost).__name__, block, number)
 
 
 def group_of(model: nn.Module, path: str) -> str:

@@ -189,7 +189,9 @@ class SimulatedCalls:
         if key not in self._written:
             names = {symbol: _named(symbol, place) for symbol in symbols}
             is_known = obstacle(graph.joint) is None
-            self._written[key] = activation_graph(graph.joint, names, node_times_s={}, calls=1) if is_known else None
+            if is_known:
+                written = activation_graph(graph.joint, names, node_times_s={}, calls=1, continues=graph.continues)
+            self._written[key] = written if is_known else None
         return self._written[key]
 
 

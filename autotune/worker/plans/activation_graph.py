@@ -63,11 +63,17 @@ def obstacle(joint: JointGraph) -> str | None:
 
 
 def activation_graph(
-    joint: JointGraph, names: Mapping[sympy.Symbol, sympy.Expr], *, node_times_s: Mapping[str, float], calls: float
+    joint: JointGraph,
+    names: Mapping[sympy.Symbol, sympy.Expr],
+    *,
+    node_times_s: Mapping[str, float],
+    calls: float,
+    continues: bool = False,
 ) -> ActivationGraph:
     """Write down a joint graph without an ``obstacle``; ``calls`` is how often a training call runs it.
 
-    ``names`` are the dimensions that the symbols of its sizes are. Other symbols are written as the values they had.
+    ``continues`` is as for ``JointGraph.tags``. ``names`` are the dimensions that the symbols of its sizes are. Other
+    symbols are written as the values they had.
     """
     nodes = _nodes(joint)
     number = {node: place for place, node in enumerate(nodes)}
@@ -114,7 +120,13 @@ def activation_graph(
             if node.meta.get("recompute")
         ),
         layers=tuple(
-            LayerNodes(each.cluster_id, len(each.nodes), of_names(each.recompute), of_names(each.keep), each.continues)
+            LayerNodes(
+                each.cluster_id,
+                len(each.nodes),
+                of_names(each.recompute),
+                of_names(each.keep),
+                continues and not each.path,
+            )
             for each in joint.layers
         ),
         occurrences=tuple(

@@ -56,6 +56,11 @@ class Bytes:
         """Write it in dimensions instead of one graph's symbols; a symbol without a name is replaced by its value."""
         return Bytes(self.value, self.formula.subs({**self.symbols, **names}))
 
+    def at(self, sizes: Mapping[sympy.Symbol, int]) -> int:
+        """Return the value where the graph's symbols have these sizes; those that are missing, as traced."""
+        own = {symbol: sizes.get(symbol, value) for symbol, value in self.symbols.items()}
+        return self.value if own == self.symbols else int(self.formula.subs(own))
+
     def value_at(self, dimensions: Mapping[str, int]) -> int:
         """Return the value for other sizes of the dimensions, once they are ``named``."""
         # By the symbols themselves: sympy takes a name for another symbol, of which it assumes nothing.

@@ -29,7 +29,7 @@ _CHECKPOINTED = "_checkpoint_wrapped_module"
 class Layer:
     """One call of a repeated block: its forward nodes, those that a plan recomputes, and those that others read.
 
-    Of a block that lies in several graphs all parts but the first ``continues`` the one before.
+    The path is empty where all of the graph is a call of the block, or a part of such a call.
     """
 
     cluster_id: str
@@ -37,13 +37,13 @@ class Layer:
     nodes: tuple[str, ...]
     recompute: tuple[str, ...]
     keep: tuple[str, ...]
-    continues: bool = False
 
 
 def repeated_modules(root: nn.Module) -> Iterator[nn.Module]:
     """Give the modules that repeat inside of a root: two or more of a class, under one parent at different indices."""
     for parent in root.modules():
-        indexed = [child for name, child in parent.named_children() if name.isdigit()]
+        # One that is at several places counts at each.
+        indexed = [child for name, child in parent._modules.items() if name.isdigit() and child is not None]
         number = Counter(map(_class_of_block, indexed))
         yield from (child for child in indexed if number[_class_of_block(child)] > 1)
 
@@ -91,7 +91,6 @@ class Block:
     """The repeated block that a graph was compiled for by itself, or for a part of it: the class of the block."""
 
     class_name: str
-    continues: bool = False  # the graph before is of the same call of the block
 
 
 def find_layers(
@@ -127,9 +126,7 @@ def find_layers(
         # A checkpoint of the script's own leaves nothing to a plan.
         is_spared = all(is_checkpointed(node) for node in in_order if node.name in recompute)
         if (recompute or keep) and not (recompute and is_spared):
-            continues = block is not None and block.continues and not path
-            names = tuple(node.name for node in in_order)
-            found.append(Layer(f"{class_name}+", path, names, recompute, keep, continues))
+            found.append(Layer(f"{class_name}+", path, tuple(node.name for node in in_order), recompute, keep))
     return sorted(found, key=lambda layer: place[layer.nodes[0]])
 
 

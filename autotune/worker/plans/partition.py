@@ -146,10 +146,11 @@ class JointGraph:
         """Return every cluster of this graph that a plan can name, with the strategy that applies to it."""
         return set(self.occurrence_counts())
 
-    def occurrence_counts(self) -> Counter[tuple[str, int]]:
-        """Return how often each of ``clusters`` occurs in this graph."""
+    def occurrence_counts(self, *, continues: bool = False) -> Counter[tuple[str, int]]:
+        """Return how often each of ``clusters`` occurs in this graph; ``continues`` as in ``tags``."""
         operators = Counter((each.cluster_id, each.strategy) for each in self.occurrences)
-        return operators + Counter((layer.cluster_id, RECOMPUTE) for layer in self.layers if not layer.continues)
+        layers = (layer for layer in self.layers if layer.path or not continues)
+        return operators + Counter((layer.cluster_id, RECOMPUTE) for layer in layers)
 
     @property
     def is_of_block(self) -> bool:
@@ -161,14 +162,20 @@ class JointGraph:
         compromised = (each.cluster_id for each in self.occurrences if each.strategy == COMPROMISED)
         return level_plans(level, (layer.cluster_id for layer in self.layers), compromised)
 
-    def tags(self, quota: Quota) -> Tags[str]:
-        """Return the tags of a set of plans by node name, and take this graph's occurrences from their quota."""
-        layers = ((each.cluster_id, len(each.nodes), each.recompute, each.keep, each.continues) for each in self.layers)
+    def tags(self, quota: Quota, *, continues: bool = False) -> Tags[str]:
+        """Return the tags of a set of plans by node name, and take this graph's occurrences from their quota.
+
+        ``continues``: the graph is a part of a block's call, of which another graph has been before.
+        """
+        layers = (
+            (each.cluster_id, len(each.nodes), each.recompute, each.keep, continues and not each.path)
+            for each in self.layers
+        )
         return plan_tags(quota, layers, ((each.cluster_id, each.strategy, each.subgraph) for each in self.occurrences))
 
-    def partition(self, quota: Quota) -> Pair:
-        """Split the graph with the plans of ``quota``, taking its occurrences from it."""
-        tags = self.tags(quota)
+    def partition(self, quota: Quota, *, continues: bool = False) -> Pair:
+        """Split the graph with the plans of ``quota``, taking its occurrences from it; ``continues`` as in ``tags``."""
+        tags = self.tags(quota, continues=continues)
         if not tags.policies:
             return self.unplanned
         key = frozenset(tags.policies.items()), frozenset(tags.regions.items())
