@@ -116,7 +116,7 @@ NUMBER_OF_BLOCKS = {"every second wrapped": BLOCKS // 2, "every second checkpoin
 
 
 class _Description(GraphDescription):
-    """What discovery sees of a script's calls, without a script."""
+    """Sees of calls what discovery does, without a script."""
 
     def __init__(self, engine: AotEngine) -> None:
         self.engine, self.inputs = engine, RootInputs()

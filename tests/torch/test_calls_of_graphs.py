@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from autotune.records.configuration import Configuration
 from autotune.records.outcome import Fallback
 from autotune.records.plan import parse_plans
+from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.engines.plan_engine import AotEngine
 from autotune.worker.plans.partition import JointGraph
 from tests.fakes.broken_blocks import WIDTH, Block, Checkpointing, Mixed, Net, Pyramid
@@ -67,6 +68,22 @@ def test_counts_hold_after_batches_of_other_sizes(make: type[Net]) -> None:
         found.append(kept(model))
     assert found[4] == found[5]
     assert found[:5] == sorted(set(found), reverse=True)
+
+
+@pytest.mark.parametrize("make", [Net, Pyramid])
+def test_each_call_saves_by_its_own_sizes(make: type[Net]) -> None:
+    model = make(*(Block() for _ in range(4)))
+    engine = engine_of(Watched())
+    gradients(model, model)
+    found = []
+    for count in range(5):
+        use(engine, f"Block+:1:{count}")
+        gradients(model, model)
+        told = engine.saved_bytes()
+        assert told is not None
+        found.append((kept(model), told))
+    spared = [(found[0][0] - really, found[0][1] - told) for really, told in found]
+    assert [really for really, _ in spared] == [told for _, told in spared]
 
 
 def test_a_block_with_blocks_inside_is_one_occurrence() -> None:
@@ -160,3 +177,10 @@ def test_nothing_of_a_call_is_held_after_it() -> None:
     model(torch.randn(8, WIDTH))
     assert len(engine.graphs) == 4
     assert engine._block_calls == []
+
+
+def test_sizes_of_each_call_are_dimensions() -> None:
+    model = Pyramid(*(Block() for _ in range(4)))
+    engine = engine_of(Watched())
+    gradients(model, model)
+    assert {24, 12, 6} <= set(Dimensions(engine.slots(), {}).values.values())

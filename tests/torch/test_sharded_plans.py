@@ -11,7 +11,11 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from autotune.worker.measuring.memory_split import memory_split
 from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import clean_torch
 from tests.fakes.sharded import KINDS, check, check_peaks
@@ -62,3 +66,13 @@ def test_each_of_several_processes_has_the_same_plans(kind: str, processes: int)
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
     assert sorted(map(int, re.findall(r"rank (\d+) of", ran.stdout))) == list(range(processes))
+
+
+def test_memory_of_sharded_parameters_is_that_of_this_process() -> None:
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    try:
+        model = nn.Linear(16, 8, bias=False)
+        fully_shard(model)
+        assert memory_split([model], []).parameters == 16 * 8 * 4 // 2
+    finally:
+        dist.destroy_process_group()

@@ -48,7 +48,7 @@ _LISTS_PLANS = "`autotune discover SCRIPT` lists the plans of a script."
 class PlanEngine(Engine):
     """Compiles root modules, partitions their graphs by plan, and switches plans without tracing again where it can.
 
-    Counts run over the graphs in the order in which they were first compiled, which is execution order.
+    Counts run over the calls of graphs in the order in which each ran first, which is execution order.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""A joint graph split in two: what its halves run, what one hands to the other, and how their runs are told apart."""
+"""A joint graph split in two: what its halves run, and what one hands to the other."""
 
 from __future__ import annotations
 
