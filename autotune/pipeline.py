@@ -66,7 +66,7 @@ from .tuning.checks import (
     smaller_to_describe,
 )
 from .tuning.confirmation import Confirmation
-from .tuning.context import Context, Snapshot, devices_of, memory_of, proof_request, run_first, unused
+from .tuning.context import Context, Snapshot, memory_of, proof_request, run_first, unused
 from .tuning.exporting import ExportedFile, FileExport
 from .tuning.gating import Entrant, Sitting
 from .tuning.memory_changes import try_changes
@@ -165,20 +165,20 @@ def discover(
     budget: Budget,
     runs: Path,
 ) -> Discovered:
-    """Run the script once on the first device, for its facts and the measurement of the baseline.
+    """Run the script once on the first devices, for its facts and the measurement of the baseline.
 
     Without a limit torch's allocator keeps what it need not. Where the script passes the limit by that alone, its
     measurement is one below the limit. Describing a script that was measured may take too much memory. Then run the
     script again at half its batch. ``searches`` is what the study does afterwards.
     """
     watcher.discovering()
-    device = devices_of(spec)[0]
+    devices = spec.devices_of_runs[0]
     began = time.monotonic()
     measured_s = 0.0
 
     def on_event(event: Event) -> None:
         nonlocal measured_s
-        watcher.event(device, event)
+        watcher.event(devices, event)
         if event.kind == "result":
             measured_s = time.monotonic() - began
 
@@ -189,7 +189,7 @@ def discover(
     paced = replace(spec, measuring=spec.measuring.paced(budget.seconds))
     result = launcher.run(
         replace(discovery_request(paced, ends_at=budget.ends_at, searches=searches), script_sha256=_hash_of(spec)),
-        device=device,
+        devices=devices,
         on_event=on_event,
         cancel=interruption.cancel,
         directory=unused(runs / "discovery"),
@@ -419,7 +419,7 @@ def _following(
 def audit(
     spec: StudySpec, *, launcher: Launcher, watcher: Watcher, interruption: Interruption, runs: Path
 ) -> tuple[Audit, Outcome]:
-    """Run the script once as it stands, on the first device; return its audit and its measurement.
+    """Run the script once as it stands, on the first devices; return its audit and its measurement.
 
     The audit tells what the script's own checkpointing, offloading and compiling do to saved activations. Where it has
     any of the first two, its first steps are also made with them and without, and compared.

@@ -22,18 +22,19 @@ def launcher_of(
     address: str | None,
     *,
     files: Literal["send", "shared"] | None = None,
-    gpus: int | None = None,
     resource: str = "",
 ) -> Iterator[Launcher]:
     """Make the launcher of a study's runs; UsageError if this machine, or the Ray cluster at ``address``, will not do.
 
     ``files`` says how the script's folder comes to a node, and ``resource`` names what a node must have. Each run asks
-    for ``gpus`` GPUs; None: for one if the cluster has any.
+    for the GPUs that the spec says, if the cluster has any.
     """
     if address is None:
-        for name, value in {"--cluster-files": files, "--cluster-gpus": gpus, "--cluster-resource": resource}.items():
+        for name, value in {"--cluster-files": files, "--cluster-resource": resource}.items():
             if value not in (None, ""):
                 raise UsageError(f"{name} goes with --cluster", hint="name the cluster as well, as in --cluster ray")
+        if spec.gpus_per_run == 0:
+            raise UsageError("--gpus-per-run 0 goes with --cluster", hint="leave it out: the script chooses its GPUs")
         from .local_launcher import make_launcher
 
         yield make_launcher(spec, runs)
@@ -55,16 +56,18 @@ def launcher_of(
     archive = pack(folder) if files == "send" else None
     ray = connect(address)
     try:
+        has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
+        gpus = 0 if spec.gpus_per_run == 0 or not has_gpus else spec.gpus_of_run
         terms = Terms(
             python="" if spec.python == find_interpreter(None) else spec.python,
             working_directory=str(folder),
             archive=archive,
-            gpus=int(ray.cluster_resources().get("GPU", 0) >= 1) if gpus is None else gpus,
+            gpus=gpus,
             start_timeout_s=spec.start_timeout_s,
             trial_timeout_s=spec.trial_deadline_s,
             leaves_files=spec.leaves_files,
         )
-        launcher = RayLauncher(ray, terms, root=runs, num_posts=max(1, len(spec.devices)), resource=resource)
+        launcher = RayLauncher(ray, terms, root=runs, num_posts=len(spec.devices_of_runs), resource=resource)
         with contextlib.closing(launcher):
             yield launcher
     finally:

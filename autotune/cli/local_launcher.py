@@ -9,7 +9,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ..errors import UsageError
 from ..files.backup_directory import BackupDirectory
 from ..launch.port import Launcher
 from ..launch.process import ProcessLauncher
@@ -49,11 +48,7 @@ def make_launcher(spec: StudySpec, runs: Path, variables: Mapping[str, str] | No
 
 
 def prepare_one_run(command: str, spec: StudySpec, variables: Mapping[str, str] | None = None) -> tuple[Launcher, Path]:
-    """Give the launcher of a command that runs a script on one device, and the folder of its runs, which is made."""
-    if len(spec.devices) > 1:
-        raise UsageError(
-            f"`autotune {command}` runs on one device", hint=f"autotune {command} --devices {spec.devices[0]}"
-        )
+    """Give the launcher of a command that makes one run at a time, and the folder of its runs, which is made."""
     runs = runs_of(command)
     launcher = make_launcher(spec, runs, variables)
     prepare_state_folder()

@@ -182,7 +182,13 @@ CardOption = Annotated[
     ),
 ]
 DeviceOption = Annotated[
-    Any, parsed_by(parse_devices, "--devices", metavar="0", help="The GPU to run on. Default: the script's choice.")
+    Any,
+    parsed_by(
+        parse_devices,
+        "--devices",
+        metavar="0",
+        help="The GPU to run on, or several, as in 0,1. Default: the script's choice.",
+    ),
 ]
 StartTimeoutOption = Annotated[
     float | None,
@@ -246,7 +252,7 @@ ClusterOption = Annotated[
     typer.Option(
         metavar="ADDRESS",
         help="Run trials on a Ray cluster: ray://HOST:10001, or HOST:PORT on one of its nodes; 'ray' starts a cluster "
-        "of this machine. The number of --devices is the number of trials at once.",
+        "of this machine. --devices says how many GPUs trials have at once, and Ray chooses them.",
     ),
 ]
 ClusterFilesOption = Annotated[
@@ -256,14 +262,6 @@ ClusterFilesOption = Annotated[
         "--cluster-files",
         help="'send' this folder to the nodes (at most 100 MiB), or use it as 'shared', under the same path on all "
         "nodes. Default: send; shared with --cluster ray.",
-    ),
-]
-ClusterGpusOption = Annotated[
-    int | None,
-    typer.Option(
-        metavar="N",
-        min=0,
-        help="GPUs of the cluster for each run; 0 for all processors of a node. Default: 1 if the cluster has GPUs.",
     ),
 ]
 ClusterResourceOption = Annotated[

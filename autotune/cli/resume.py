@@ -23,7 +23,6 @@ def resume(
     ] = None,
     cluster: options.ClusterOption = None,
     cluster_files: options.ClusterFilesOption = None,
-    cluster_gpus: options.ClusterGpusOption = None,
     cluster_resource: options.ClusterResourceOption = "",
     storage: options.StorageOption = options.DEFAULT_STORAGE,
     output: options.OutputOption = None,
@@ -42,9 +41,7 @@ def resume(
             max_trials=max_trials or opened.spec.max_trials,
         )
         # Before the study is touched: the launcher may refuse.
-        with launcher_of(
-            spec, runs_of(study), cluster, files=cluster_files, gpus=cluster_gpus, resource=cluster_resource
-        ) as launcher:
+        with launcher_of(spec, runs_of(study), cluster, files=cluster_files, resource=cluster_resource) as launcher:
             if spec != opened.spec:
                 opened.set_spec(spec)
             tune_study(opened, launcher, storage=shown_storage(store, storage), output=output, json=json)

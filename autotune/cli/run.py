@@ -117,12 +117,20 @@ def run(
             options.parse_devices,
             "--devices",
             metavar="0,1",
-            help="GPUs to run trials on at the same time. Default: the script's choice.",
+            help="GPUs to run trials on, several trials at the same time. Default: the script's choice.",
+        ),
+    ] = None,
+    gpus_per_run: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=0,
+            help="GPUs of each trial, of --devices or of a cluster; 0 for all processors of a cluster's node. Default: "
+            "as many as torchrun or accelerate starts processes, and 1 for other scripts.",
         ),
     ] = None,
     cluster: options.ClusterOption = None,
     cluster_files: options.ClusterFilesOption = None,
-    cluster_gpus: options.ClusterGpusOption = None,
     cluster_resource: options.ClusterResourceOption = "",
     sampler: Annotated[
         Sampler, options.chosen_from(Sampler, "--sampler", help="The cost model, or one of Optuna's samplers.")
@@ -163,9 +171,7 @@ def run(
     name = default_study_name(spec) if study is None else study
     # Before the study is touched: the launcher may refuse the options.
     with (
-        launcher_of(
-            spec, runs_of(name), cluster, files=cluster_files, gpus=cluster_gpus, resource=cluster_resource
-        ) as launcher,
+        launcher_of(spec, runs_of(name), cluster, files=cluster_files, resource=cluster_resource) as launcher,
         open_store(prepare_storage(storage)) as store,
     ):
         try:

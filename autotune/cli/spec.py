@@ -37,6 +37,7 @@ _FIXED = {
     "choices": "--allow",
     "look_ahead": "--look-ahead",
     "max_error": "--max-error",
+    "gpus_per_run": "--gpus-per-run",
 }
 
 
@@ -50,6 +51,8 @@ def spec_of(
     ``bundle_batch_size`` (the script's own) stand in where no option says them.
     """
     given = {name: value for name, value in options.items() if value is not None}
+    if "gpus_per_run" not in options and "devices" in given:
+        given["gpus_per_run"] = len(given["devices"])  # a command without the option makes one run
     given["script"] = Path(given["script"])  # older typers make it a path only as they call the command
     given["engine"] = _engine_for(given["script"], engine or given["engine"])
     allowed = (engine_choices(given["engine"]).get(name) for name in given.get("choices", ()))
@@ -79,9 +82,21 @@ def spec_of(
             f"--look-ahead reads the batches of a training script, and {str(given['script'])!r} is a model",
             hint="leave --look-ahead out",
         )
+    _check_devices(spec)
     spec = dataclasses.replace(spec, own_batch_size=spec.own_batch_size or bundle_batch_size)
     discovery_request(spec)  # knows what {batch_size} and {accumulation} in the arguments need
     return spec
+
+
+def _check_devices(spec: StudySpec) -> None:
+    number, size = len(spec.devices), spec.gpus_of_run
+    # Processes of a launcher may share what there is.
+    if number % size and (number > size or spec.gpus_per_run):
+        several = f"{number} device{'s' * (number > 1)}"
+        raise UsageError(
+            f"--devices names {several}, and each run has {size} GPUs",
+            hint=f"name a multiple of {size}, or give another --gpus-per-run",
+        )
 
 
 def _engine_for(target: Path, named: Engine) -> Engine:
@@ -175,6 +190,7 @@ def default_study_name(spec: StudySpec) -> str:
         *([f"look_ahead={spec.look_ahead}"] if spec.look_ahead else []),
         *([dumps(spec.objective)] if spec.objective != Objective() else []),
         *([spec.module] if spec.module else []),
+        *([f"gpus_per_run={spec.gpus_per_run}"] if spec.gpus_per_run is not None else []),
     ]
     script = Path(spec.module.replace(".", "/")) if spec.module else Path(spec.title)
     stem = script.parent.name if script.stem in ("train", "main") and script.parent.name else script.stem

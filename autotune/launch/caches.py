@@ -23,7 +23,7 @@ _VARIABLES = {"TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton
 
 
 class CompileCaches:
-    """The caches below a folder: one for each device, more where controllers share a device.
+    """The caches below a folder: one for the devices of each run, more where controllers share them.
 
     ``variables`` are the environment of the runs.
     """
@@ -32,9 +32,9 @@ class CompileCaches:
         self._root = root
         self._capability = variables.get("ATEN_CPU_CAPABILITY", "")
 
-    def lend(self, device: int | None) -> Loan:
-        """Lend a cache that no other run uses, for a run on a device. OSError if it can't be made."""
-        folder = self._root / ("cpu" if device is None else f"device-{device}")
+    def lend(self, devices: tuple[int, ...]) -> Loan:
+        """Lend a cache that no other run uses, for a run on devices. OSError if it can't be made."""
+        folder = self._root / ("device-" + "-".join(map(str, devices)) if devices else "cpu")
         folder.mkdir(parents=True, exist_ok=True)
         made_for = f"{_boot()}\n{self._capability}"
         for cache in sorted(path for path in folder.iterdir() if not path.name.startswith(".")):

@@ -180,7 +180,7 @@ class Post:
         try:
             result = self._launcher.run(
                 request,
-                device=0 if self._terms.gpus == 1 else None,  # Ray has left the process that one card to see
+                devices=tuple(range(self._terms.gpus)),  # Ray has left the process these cards to see
                 on_event=self._say,
                 cancel=self._cancel,
                 directory=directory,

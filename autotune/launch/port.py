@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -14,6 +14,7 @@ from ..records.audit import Audit
 from ..records.environment import Environment
 from ..records.facts import Facts, Located
 from ..records.outcome import Outcome, Phase
+from ..records.proof import Differences, widest
 from ..records.run import Compared, Request
 
 EventKind = Literal["started", "step", "result", "describing", "ended"]
@@ -64,6 +65,14 @@ class RunResult:
     is_forked: bool = False
     audit: Audit | None = None
 
+    def differences(self, reference: int) -> Differences:
+        """Return the differences of all processes together from one of the references."""
+        alone = len(self.compared) == 1
+        return widest(
+            tuple(one if alone else replace(one, rank=process.rank) for one in process.differences[reference])
+            for process in self.compared
+        )
+
 
 class Launcher(Protocol):
     """Measures the configurations of a request in one fresh process group."""
@@ -76,15 +85,15 @@ class Launcher(Protocol):
         self,
         request: Request,
         *,
-        device: int | None,
+        devices: tuple[int, ...],
         on_event: Callable[[Event], None],
         cancel: threading.Event,
         directory: Path | None = None,
     ) -> RunResult:
         """Run to the end, or until ``cancel`` is set; no process of the run is left when this returns or raises.
 
-        ``device`` is the index of a GPU as the user sees it, None on CPU. ``directory`` is the run's own folder, which
-        must be empty or absent; None makes a new one. A failed trial is an outcome; UsageError (a device, interpreter
-        or folder that isn't there) and RunError (a full disk, say) mean that nothing was learned about the
-        configurations.
+        ``devices`` are the indices of GPUs as the user sees them, none where the script chooses. ``directory`` is the
+        run's own folder, which must be empty or absent; None makes a new one. A failed trial is an outcome; UsageError
+        (a device, interpreter or folder that isn't there) and RunError (a full disk, say) mean that nothing was learned
+        about the configurations.
         """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
+import socket
 import sys
 import threading
 import time
@@ -17,7 +18,7 @@ from pathlib import Path
 from ..errors import RunError, UsageError
 from ..files.backup_directory import BackupDirectory
 from ..files.changes import Changes
-from ..machine.devices import Gpus, find_device
+from ..machine.devices import Gpus, find_device, variables_of
 from ..machine.interpreter import WORKER
 from ..machine.meters.nvidia import meter_for, read_gpus
 from ..machine.meters.run_meter import RunMeter
@@ -36,6 +37,9 @@ from .supervise import Supervision
 # So that runs which are compared can be equal: sets of strings in one order, cuBLAS with a workspace of its own.
 _REPEATABLE = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
+# Where torchrun reads its --master-port, unless that is given. Source: torch/distributed/argparse_util.py.
+_TORCHRUN_PORT = "PET_MASTER_PORT"
+
 
 def worker_command(python: str, directory: Path, *, worker: Path = WORKER) -> tuple[str, ...]:
     """Return the command line of a run's first process."""
@@ -43,9 +47,44 @@ def worker_command(python: str, directory: Path, *, worker: Path = WORKER) -> tu
     return (python, "-P", str(worker), str(directory))
 
 
-def device_variables(device: int | None, *, read: Callable[[], Gpus] = read_gpus) -> dict[str, str]:
-    """Return the environment variables that give a process this device only; UsageError if there is no such device."""
-    return {} if device is None else dict(find_device(device, read()).variables)
+def device_variables(devices: Sequence[int], *, read: Callable[[], Gpus] = read_gpus) -> dict[str, str]:
+    """Return the environment variables that give a process these devices only; UsageError if one is not there."""
+    gpus = read() if devices else Gpus(())
+    return variables_of([find_device(index, gpus) for index in devices])
+
+
+class _Ports:
+    """Ports by which the processes of a run find each other, one for the devices of each run.
+
+    torchrun takes 29500 unless told otherwise, of which several runs at once would have but one. A run's variables stay
+    the same as long as its port is free, so that a fork server fits the next run, too.
+    """
+
+    def __init__(self) -> None:
+        self._ports: dict[tuple[int, ...], int] = {}
+        self._lock = threading.Lock()
+
+    def variables(self, devices: tuple[int, ...]) -> dict[str, str]:
+        """Return the variables of a run on these devices; none where devices are not named: it runs alone."""
+        if not devices:
+            return {}
+        with self._lock:
+            own = _bound(self._ports.pop(devices, 0)) or _bound(0)
+            while own in self._ports.values():
+                own = _bound(0)
+            self._ports[devices] = own
+            return {_TORCHRUN_PORT: str(own)}
+
+
+def _bound(port: int) -> int:
+    """Return the port, or any of this machine for 0, once it was seen to be free; 0 where it is taken."""
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return 0
+        return int(tried.getsockname()[1])
 
 
 def new_folder(root: Path, directory: Path | None) -> Path:
@@ -104,8 +143,8 @@ class ProcessLauncher:
         root: the folder below which each run makes its own.
         working_directory: where the script runs.
         start_timeout_s: see ``Patience``, as for ``trial_timeout_s`` and ``grace_s``.
-        meter_factory: makes the memory meter of a run on a device, or for None on one that the run chooses itself.
-        variables: the environment that the worker gets, but for the device.
+        meter_factory: makes the memory meter of a run on devices, which are none where the run chooses by itself.
+        variables: the environment that the worker gets, but for the devices.
         gpus: lists the devices.
         worker: the bootstrap.
         backups: keeps aside what runs change on disk, and puts it back; None leaves it as runs have changed it.
@@ -120,7 +159,7 @@ class ProcessLauncher:
         working_directory: Path,
         start_timeout_s: float,
         trial_timeout_s: float,
-        meter_factory: Callable[[int | None], RunMeter] = meter_for,
+        meter_factory: Callable[[tuple[int, ...]], RunMeter] = meter_for,
         grace_s: float = 10.0,
         variables: Mapping[str, str] = os.environ,
         gpus: Callable[[], Gpus] = read_gpus,
@@ -138,6 +177,7 @@ class ProcessLauncher:
         self._worker = worker
         self._backups = backups
         self._caches = CompileCaches(caches or root / "caches", variables)
+        self._ports = _Ports()
         self._fork_refusal = ""
         # Modules that are not imported ahead, and a note of why.
         self._refused_modules: set[str] = set()
@@ -160,7 +200,7 @@ class ProcessLauncher:
         self,
         request: Request,
         *,
-        device: int | None,
+        devices: tuple[int, ...],
         on_event: Callable[[Event], None],
         cancel: threading.Event,
         directory: Path | None = None,
@@ -170,11 +210,11 @@ class ProcessLauncher:
         assert request.mode != "launch", "a script that runs to its own end has no trial to watch"
         if not self._working_directory.is_dir():
             raise UsageError(f"the working directory {str(self._working_directory)!r} isn't there")
-        variables = {**self._variables, **device_variables(device, read=self._gpus)}
+        variables = {**self._ports.variables(devices), **self._variables, **device_variables(devices, read=self._gpus)}
         variables |= start_variables(request.configurations[0], variables)
         if request.mode == "verify":
             variables = _REPEATABLE | variables
-        meter = self._meter_factory(device)
+        meter = self._meter_factory(devices)
         request = dataclasses.replace(
             request,
             free_bytes=meter.free_bytes,
@@ -190,7 +230,7 @@ class ProcessLauncher:
             with writing_to(directory):
                 if self._backups is not None:
                     around.enter_context(self._backups.run())
-                loan = self._caches.lend(device)
+                loan = self._caches.lend(devices)
             ended_well = False
             try:
                 request = dataclasses.replace(request, caches=loan.variables)

@@ -1,4 +1,4 @@
-"""The launcher beyond one machine: each device of a study is a post on some node of a Ray cluster.
+"""The launcher beyond one machine: each run of a study at a time has a post on some node of a Ray cluster.
 
 A post is an actor that Ray gives its GPU, or a whole node where there is none, for as long as the study runs. So all
 runs of a device, the repetitions of a confirmation among them, are on one node and have it to themselves. On the node a
@@ -93,7 +93,7 @@ def connect(address: str) -> Any:
 
 
 class RayLauncher:
-    """See ``Launcher``: ``device`` only tells the posts of a study apart, Ray chooses the GPU.
+    """See ``Launcher``: ``devices`` only tell the posts of a study apart, Ray chooses the GPUs.
 
     ``ray`` is what ``connect`` gave. ``num_posts`` runs may be at the same time. ``resource`` is one of Ray's that a
     node must have, such as ``accelerator_type:H100``; empty for any node.
@@ -108,7 +108,7 @@ class RayLauncher:
         self._root = root
         self._kind: Environment | None = None
         self._resource = resource
-        self._posts: dict[int | None, _Held] = {}
+        self._posts: dict[tuple[int, ...], _Held] = {}
         self._homes: dict[str, Any] = {}
         self.changes = Changes()
         self._lock = threading.Lock()
@@ -127,14 +127,14 @@ class RayLauncher:
 
     def close(self) -> None:
         """Give the nodes back, and leave nothing on them."""
-        for device in list(self._posts):
-            self._dismiss(device)
+        for devices in list(self._posts):
+            self._dismiss(devices)
 
     def run(
         self,
         request: Request,
         *,
-        device: int | None,
+        devices: tuple[int, ...],
         on_event: Callable[[Event], None],
         cancel: threading.Event,
         directory: Path | None = None,
@@ -146,12 +146,12 @@ class RayLauncher:
         """
         directory = new_folder(self._root, directory)
         if request.may_fork and not request.server:  # repetitions of a confirmation stay on one node
-            self._give_way(device)
+            self._give_way(devices)
         results = ClusterResults(request, on_event, self._check_kind)
         lost = None
         for _ in range(_ATTEMPTS):
             try:
-                return results.conclude(self._run_once(results, device, cancel, directory), directory)
+                return results.conclude(self._run_once(results, devices, cancel, directory), directory)
             except _LostError as error:
                 lost = error
             if cancel.is_set() or results.is_complete:
@@ -165,10 +165,10 @@ class RayLauncher:
         )
 
     def _run_once(
-        self, results: ClusterResults, device: int | None, cancel: threading.Event, directory: Path
+        self, results: ClusterResults, devices: tuple[int, ...], cancel: threading.Event, directory: Path
     ) -> Left | None:
         """Run what has no outcome yet; None if it was cancelled before it began."""
-        post = self._post(device, cancel)
+        post = self._post(devices, cancel)
         if post is None:
             return None
         request = results.rest()
@@ -180,7 +180,7 @@ class RayLauncher:
             self._homes[str(directory)] = post
             left = self._follow(post, results, cancel)
         except BaseException:
-            self._dismiss(device)
+            self._dismiss(devices)
             raise
         with self._lock:
             self.changes.add(left.changes)
@@ -209,37 +209,37 @@ class RayLauncher:
                     return message
                 results.tell(message)
 
-    def _give_way(self, device: int | None) -> None:
+    def _give_way(self, devices: tuple[int, ...]) -> None:
         """Let a study that waits for a node have this one, once it was held for long.
 
         Between trials of a search only: repetitions of a confirmation compare only on one node. Ray does not tell
         whether anybody waits, so the node is asked for anew in any case, which takes seconds.
         """
-        held = self._posts.get(device)
+        held = self._posts.get(devices)
         if held is not None and time.monotonic() - held.since_s > _LEASE_S:
-            self._dismiss(device)  # Ray's queue says who is next
+            self._dismiss(devices)  # Ray's queue says who is next
 
-    def _post(self, device: int | None, cancel: threading.Event) -> Any | None:
-        """Return the post of a device, which is set up where there is none yet; None if it was cancelled meanwhile."""
-        if device in self._posts:
-            return self._posts[device].post
+    def _post(self, devices: tuple[int, ...], cancel: threading.Event) -> Any | None:
+        """Return the post of devices, which is set up where there is none yet; None if it was cancelled meanwhile."""
+        if devices in self._posts:
+            return self._posts[devices].post
         # Ray tries nothing again by itself: what was measured twice would be told twice.
         actor = self._ray.remote(max_restarts=0, max_task_retries=0, max_concurrency=4, **self._share)(Post)
         post = self._ask(actor)
-        self._posts[device] = _Held(post, math.inf)
+        self._posts[devices] = _Held(post, math.inf)
         try:
             answer = self._ask(post.open, self._terms)
             if not self._await(answer, cancel):
-                self._dismiss(device, at_once=True)
+                self._dismiss(devices, at_once=True)
                 return None
             problem = self._get(answer, _SILENT_S)
         except BaseException:
-            self._dismiss(device, at_once=True)
+            self._dismiss(devices, at_once=True)
             raise
         if problem is not None:
-            self._dismiss(device, at_once=True)
+            self._dismiss(devices, at_once=True)
             raise problem
-        self._posts[device] = _Held(post, time.monotonic())
+        self._posts[devices] = _Held(post, time.monotonic())
         return post
 
     def _await(self, answer: Any, cancel: threading.Event) -> bool:
@@ -301,9 +301,9 @@ class RayLauncher:
         except (self._ray.exceptions.RayError, ConnectionError) as error:
             raise _LostError(_first_line(error)) from error
 
-    def _dismiss(self, device: int | None, *, at_once: bool = False) -> None:
+    def _dismiss(self, devices: tuple[int, ...], *, at_once: bool = False) -> None:
         """End a post and, unless nothing was begun, wait until no process of a run of it is left."""
-        held = self._posts.pop(device, None)
+        held = self._posts.pop(devices, None)
         if held is None:
             return
         with contextlib.suppress(Exception):  # a node that is gone has nothing left to end

@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import FormatError, RunError
@@ -15,7 +15,7 @@ from ..machine.host import oom_kills
 from ..machine.meters.run_meter import RunMeter, Sample
 from ..records.environment import THROTTLING, DeviceConditions, DeviceReading, conditions_of
 from ..records.facts import Facts
-from ..records.measurement import CONTENDED_SHARE, Measurement
+from ..records.measurement import CONTENDED_SHARE, Measurement, Peaks
 from ..records.outcome import Died, Measured, Outcome, Phase, TimedOut
 from ..records.progress import Progress
 from ..records.run import Request, Result
@@ -43,6 +43,7 @@ class DevicePeak:
 
     def __init__(self) -> None:
         self._seen_bytes: int | None = None
+        self._by_device: dict[str, int] = {}
         self._contended = False
         self._unread: list[str] = []
         self._doubts: list[str] = []
@@ -51,14 +52,17 @@ class DevicePeak:
         """Take in a sample of the trial."""
         if sample.used_bytes is not None:
             self._seen_bytes = max(sample.used_bytes, self._seen_bytes or 0)
+        for uuid, used in sample.by_device.items():
+            self._by_device[uuid] = max(used, self._by_device.get(uuid, 0))
         self._contended = self._contended or sample.contended
         for kept, problem in ((self._unread, sample.unread), (self._doubts, sample.doubt)):
             if problem and problem not in kept:
                 kept.append(problem)
 
-    def complete(self, measurement: Measurement) -> Measurement:
+    def complete(self, measurement: Measurement, devices: Mapping[int, str]) -> Measurement:
         """Return the worker's measurement with the device's peak; ``peaks.reserved`` must be known.
 
+        ``devices`` are the UUIDs of the ranks' GPUs: a rank that has one alone gets its peak, too.
         ``peaks.non_torch`` comes in as CUDA's figure of what the process holds outside torch's allocator, None if it
         could be another rank's.
         """
@@ -77,9 +81,17 @@ class DevicePeak:
         return dataclasses.replace(
             measurement,
             peaks=dataclasses.replace(measurement.peaks, device=seen, non_torch=outside),
+            rank_peaks=tuple(self._of_rank(*ranked, devices) for ranked in enumerate(measurement.rank_peaks)),
             contended=measurement.contended or self._contended,
             notes=(*measurement.notes, *notes),
         )
+
+    def _of_rank(self, rank: int, peaks: Peaks, devices: Mapping[int, str]) -> Peaks:
+        own = devices.get(rank, "")
+        seen = self._by_device.get(own)
+        if seen is None or peaks.reserved is None or seen < peaks.reserved or [*devices.values()].count(own) > 1:
+            return peaks
+        return dataclasses.replace(peaks, device=seen, non_torch=seen - peaks.reserved)
 
     def _why_not(self, unread: str) -> str:
         if self._seen_bytes is not None:
@@ -349,7 +361,8 @@ class Supervision:
         if isinstance(outcome, Measured):
             measurement = outcome.measurement
             if measurement.peaks.reserved is not None:  # on GPUs, which the meter saw meanwhile
-                measurement = self._windows[index].complete(self._device_peaks[index].complete(measurement))
+                measurement = self._device_peaks[index].complete(measurement, self._result_log.devices)
+                measurement = self._windows[index].complete(measurement)
             outcome = Measured(dataclasses.replace(measurement, notes=(*measurement.notes, *self._notes)))
         self._outcomes[index] = outcome
         self._tell("result", index, outcome)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..errors import UsageError
+
+# Where CUDA reads which devices a process sees, as numbers or UUIDs with commas between them.
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,3 +66,13 @@ def find_device(index: int, gpus: Gpus) -> Device:
         f"there is no device {index}: " + (f"found {there}" if there else f"no GPU was found. {gpus.problem}".rstrip()),
         hint="--devices takes indices as `autotune doctor` shows them, within CUDA_VISIBLE_DEVICES where that is set",
     )
+
+
+def variables_of(devices: Sequence[Device]) -> dict[str, str]:
+    """Return the environment variables that give a process these devices only, numbered in this order."""
+    variables: dict[str, str] = {}
+    for device in devices:
+        for name, value in device.variables.items():
+            is_list = name == _VISIBLE and name in variables
+            variables[name] = f"{variables[name]},{value}" if is_list else value
+    return variables

@@ -102,7 +102,9 @@ class Measurement:
     schedules: tuple[Schedule, ...] = ()  # those that follow optimizer steps
     # How much longer an epoch waits for its first batch than for others; None where no second epoch was seen to begin.
     epoch_wait_s: float | None = None
-    rank_peaks: tuple[Peaks, ...] = ()  # those of each of several processes, by rank; the device's are not among them
+    rank_peaks: tuple[
+        Peaks, ...
+    ] = ()  # those of each of several processes, by rank; of those that share a GPU without the device's
 
     @property
     def step_time_s(self) -> float:

@@ -29,7 +29,8 @@ class GroupDifference:
     1. ``absolute`` is its largest difference. ``relative`` is the same over the largest value of the group in the other
     run; of a model over that of the output; of a buffer over that of the buffer, at least 0.001. Both are None where
     the difference has no size: the value is missing in one run, not finite, or the state of a generator. ``relative``
-    is None as well where that largest value is zero.
+    is None as well where that largest value is zero. ``rank`` is that of the process which differs most, None of one
+    process alone.
     """
 
     group: ValueGroup
@@ -39,6 +40,12 @@ class GroupDifference:
     step: int = 0
     absolute: float | None = None
     relative: float | None = None
+    rank: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Say which value differs most, and where: "head.weight, step 1, rank 0"."""
+        return f"{self.name}, step {self.step}" + ("" if self.rank is None else f", rank {self.rank}")
 
 
 Differences = tuple[GroupDifference, ...]
@@ -101,6 +108,7 @@ class Proof:
     engine without plans changes. ``is_compiled``: the engine generated code, or ran a model. In these runs generated
     code keeps the script's casts where it can; ``exported`` compares, as exported without casts, with the engine
     without plans. ``sampled_one_in``: sizes of differences are those of every n-th value.
+    ``num_processes`` have trained, and each was compared with the process of its rank.
     """
 
     configuration: Configuration
@@ -114,6 +122,7 @@ class Proof:
     to_script: Differences = ()
     engine_to_script: Differences = ()
     sampled_one_in: int = 1
+    num_processes: int = 1
     is_compiled: bool = False
     exported: Differences = ()
 

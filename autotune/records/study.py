@@ -12,6 +12,7 @@ from .environment import Environment
 from .facts import Facts
 from .figures import Figures
 from .fingerprint import script_sha256, script_title
+from .launchers import started_processes
 from .look_ahead import READING_S
 from .measurement import Measurement
 from .measuring import Measuring
@@ -142,7 +143,8 @@ class StudySpec:
     max_trials: int = 60  # of the search, failed ones included
     own_batch_size: int | None = None  # the script's own size for the placeholder `{batch_size}`
     batch_sizes: tuple[int, int] | None = None  # the inclusive range to search; None for one around the script's own
-    devices: tuple[int, ...] = ()
+    devices: tuple[int, ...] = ()  # GPUs of this machine; none are named where the script chooses by itself
+    gpus_per_run: int | None = None  # None for as many as processes start; 0 on a cluster for none
     sampler: Sampler = "model"
     seed: int = 0
     start_timeout_s: float = EngineProperties.start_timeout_s  # of a run until its first training step ends
@@ -170,6 +172,21 @@ class StudySpec:
     def least_steps(self) -> int:
         """Return the least optimizer steps that a trial usually takes."""
         return self.measuring.least_steps_in_cycles if self.look_ahead else self.measuring.least_steps
+
+    @property
+    def gpus_of_run(self) -> int:
+        """Return how many of the named devices each run has."""
+        if self.gpus_per_run is not None:
+            return max(1, self.gpus_per_run)
+        return started_processes(self.script, self.module, self.arguments) or max(1, len(self.devices))
+
+    @property
+    def devices_of_runs(self) -> tuple[tuple[int, ...], ...]:
+        """Return the devices of each run that may be made at once; no devices where the script chooses by itself."""
+        if not self.devices:
+            return ((),)
+        size = self.gpus_of_run
+        return tuple(self.devices[first : first + size] for first in range(0, len(self.devices), size))
 
     def script_sha256(self) -> str:
         """Return the hash of the script as it is now."""

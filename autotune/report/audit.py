@@ -146,10 +146,10 @@ def _get_none(names: Sequence[str]) -> str:
 
 def _difference(one: GroupDifference) -> str:
     if one.relative is None:
-        return f"{one.group} ({one.name}, step {one.step})"
+        return f"{one.group} ({one.place})"
     percent = 100 * one.relative
     size = f"{percent:.0f}" if percent >= 10 else f"{percent:.2g}"
-    return f"{one.group} by up to {size} % of the largest value ({one.name}, step {one.step})"
+    return f"{one.group} by up to {size} % of the largest value ({one.place})"
 
 
 def _reason(audit: Audit) -> str:

@@ -323,7 +323,7 @@ def _difference(one: GroupDifference) -> str:
         return "equal" if one.compared else "not compared"
     size = "" if one.absolute is None else f", by up to {one.absolute:.1e}"
     size += "" if one.relative is None else f" ({one.relative:.1e} of the largest)"
-    return f"{one.differing:,} differ{size}: {one.name}, step {one.step}"
+    return f"{one.differing:,} differ{size}: {one.place}"
 
 
 def trial_table(report: Report) -> Table:

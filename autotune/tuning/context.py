@@ -228,15 +228,15 @@ class Context:
         return candidate.is_untouched or any(one.configuration.key == candidate.key for one in self.proofs)
 
     def run_one(self, request: Request, name: str, stage: Stage) -> RunResult | None:
-        """Run one configuration on the first device, in a folder of that name; return None if it was interrupted.
+        """Run one configuration on the first devices, in a folder of that name; return None if it was interrupted.
 
         A run that passes the latest end of the study is cut off, and has no outcome.
         """
         if self.interruption.finish.is_set():
             return None
-        device = devices_of(self.study.spec)[0]
+        devices = self.study.spec.devices_of_runs[0]
         (configuration,) = request.configurations
-        self.watcher.run_began(device, (configuration,))
+        self.watcher.run_began(devices, (configuration,))
         began = time.monotonic()
         launcher = self.stopwatch.timed(self.launcher, stage)
         cancel = RunCancel(self.interruption.cancel, self.budget.latest_end)
@@ -254,11 +254,6 @@ def memory_of(environment: Environment) -> int:
     return min(has, host_memory_limit()) if environment.device_kind == "cpu" else has
 
 
-def devices_of(spec: StudySpec) -> tuple[int | None, ...]:
-    """Return the devices that a study may use; None stands for the one that the script takes by itself."""
-    return spec.devices or (None,)
-
-
 def run_first(
     launcher: Launcher,
     spec: StudySpec,
@@ -267,14 +262,14 @@ def run_first(
     cancel: threading.Event,
     watcher: Watcher | None = None,
 ) -> RunResult:
-    """Make a run on the first device of a study, in a folder of that name; ``watcher`` is told of its events."""
-    device = devices_of(spec)[0]
+    """Make a run on the first devices of a study, in a folder of that name; ``watcher`` is told of its events."""
+    devices = spec.devices_of_runs[0]
 
     def on_event(event: Event) -> None:
         if watcher is not None:
-            watcher.event(device, event)
+            watcher.event(devices, event)
 
-    return launcher.run(request, device=device, on_event=on_event, cancel=cancel, directory=unused(directory))
+    return launcher.run(request, devices=devices, on_event=on_event, cancel=cancel, directory=unused(directory))
 
 
 def proof_request(spec: StudySpec, of: Facts | Stack, configuration: Configuration, verifying: Verifying) -> Request:

@@ -13,7 +13,7 @@ from ..records.configuration import Configuration
 from ..records.engines import ENGINES
 from ..records.outcome import Measured, Outcome
 from ..records.printable import first_line
-from ..records.proof import Differences, Proof, ProofAnswer, are_within, difference_of, differing, largest_share, widest
+from ..records.proof import Differences, Proof, ProofAnswer, are_within, difference_of, differing, largest_share
 from ..records.run import Verifying
 from ..records.units import format_share
 
@@ -104,12 +104,12 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
         except (_FailedError, _InterruptedError) as error:
             why = f"{error}" if isinstance(error, _FailedError) else "`autotune verify` does so"
             return replace(proof, statement=f"{proof.statement} The exported code was not compared: {why}.")
-        return _with_exported(proof, _differences(bare, -1))
+        return _with_exported(proof, bare.differences(-1))
 
     try:
         first = run("the script", "proof-script", script, is_reference=True)
         own = run("this setting", "proof-setting", planned, is_reference=True)
-        if _is_repeated(_differences(own, 0)):
+        if _is_repeated(own.differences(0)):
             return exported(conclude(first, own))
         if properties.computes == "outputs":
             again = run("the model", "proof-script-again", script)
@@ -120,7 +120,7 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
         if proof.answer == "inexact" and not proof.equal_to_engine:
             # Not to be blamed on the plans if the engine does not even repeat itself.
             repeated = run("the engine without plans", "proof-engine-again", engine)
-            itself = _differences(repeated, 2)
+            itself = repeated.differences(2)
             if differing(itself):
                 statement = (
                     f"Equivalence unknown: two runs of the engine without plans differ themselves: {_told(itself)}."
@@ -128,7 +128,7 @@ def _prove(configuration: Configuration, batch_size: int | None, start: Start, m
                 return replace(proof, answer="unknown", statement=statement)
             if proof.is_compiled and properties.keeps_casts and are_within(proof.to_engine, _ROUNDING):
                 nudged = run("the engine without plans, nudged", "proof-engine-nudged", engine, is_nudged=True)
-                by_a_bit = _differences(nudged, 2)
+                by_a_bit = nudged.differences(2)
                 bound = max(bound, _TIMES_A_BIT * largest_share(by_a_bit))
                 proof = conclude(first, own, unplanned, again)
                 nudge = "The last bit of its parameters changed, the engine without plans differs from itself:"
@@ -153,10 +153,10 @@ def _conclude(
     """Return what the runs show; the last two are there where the setting does not repeat the script."""
     runs = [one for one in (first, own, unplanned, again) if one is not None]
     steps = {one.steps for run in runs for one in run.compared}
-    to_script = _differences(own, 0)
-    itself = () if again is None else _differences(again, 0)
-    to_engine = () if unplanned is None else _differences(unplanned, 1)
-    engine_to_script = () if unplanned is None else _differences(unplanned, 0)
+    to_script = own.differences(0)
+    itself = () if again is None else again.differences(0)
+    to_engine = () if unplanned is None else unplanned.differences(1)
+    engine_to_script = () if unplanned is None else unplanned.differences(0)
     key = ENGINES[configuration.engine].computes
     # Nothing but the model itself is there to hold outputs against.
     held = to_script if key == "outputs" else to_engine
@@ -178,6 +178,7 @@ def _conclude(
         to_script=to_script,
         engine_to_script=engine_to_script,
         sampled_one_in=max(one.sampled_one_in for run in runs for one in run.compared),
+        num_processes=len(own.compared),
         is_compiled=is_compiled,
     )
     doubt = ""
@@ -188,11 +189,12 @@ def _conclude(
     elif differing(itself):
         same = "on the same inputs" if key == "outputs" else "with the same seeds"
         doubt = f"two runs of the {ENGINES[configuration.engine].target} itself differ, {same}: {_told(itself)}"
-    elif not difference_of(to_script, key).compared:
-        doubt = f"no {key[:-1]} was seen"
+    elif blind := [one.rank for one in own.compared if not difference_of(one.differences[0], key).compared]:
+        doubt = f"no {key[:-1]} was seen" + (f" in rank {blind[0]}" if proof.num_processes > 1 else "")
     if doubt:
         return replace(proof, answer="unknown", statement=f"Equivalence unknown: {doubt}.")
-    where = f"the first {proof.steps} steps" + ("" if batch_size is None else f" at batch {batch_size}")
+    processes = f" of each of {proof.num_processes} processes" if proof.num_processes > 1 else ""
+    where = f"the first {proof.steps} steps{processes}" + ("" if batch_size is None else f" at batch {batch_size}")
     if batch_size != configuration.batch_size:
         where += f" (for batch {configuration.batch_size} there is not enough memory without plans)"
     sentences = [_sentence(proof, where, bound)]
@@ -280,10 +282,6 @@ def _about_random(proof: Proof, itself: Differences) -> str:
     return f"The random generators ({name}) are not always in the script's state after a step."
 
 
-def _differences(run: RunResult, reference: int) -> Differences:
-    return widest(one.differences[reference] for one in run.compared)
-
-
 def _is_repeated(differences: Differences) -> bool:
     """Return whether all values are there and the same, the generators' states included."""
     seen = any(difference_of(differences, group).compared for group in ("gradients", "outputs"))
@@ -299,5 +297,5 @@ def _told(differences: Differences) -> str:
             size = f"by up to {one.relative:.1e} of the largest"
         elif one.absolute is not None:
             size = f"by {one.absolute:.1e} where there should be zeros"
-        parts.append(f"{one.group} {size} ({one.name}, step {one.step})")
+        parts.append(f"{one.group} {size} ({one.place})")
     return ", ".join(parts) or "nowhere"

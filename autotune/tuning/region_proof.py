@@ -11,7 +11,7 @@ from ..launch.port import RunResult
 from ..records.audit import RegionProof
 from ..records.outcome import Measured
 from ..records.printable import first_line
-from ..records.proof import Differences, are_within, difference_of, differing, largest_share, widest
+from ..records.proof import are_within, difference_of, differing, largest_share
 from ..records.run import Verifying
 
 # Differences may be so many times those of changing the last bit of the parameters; at least so large.
@@ -62,7 +62,7 @@ def _prove(run: Callable[..., RunResult]) -> RegionProof:
     steps = {one.steps for result in (without, own) for one in result.compared}
     if len(steps) > 1:
         return RegionProof("unknown", reason="the script makes another number of steps without it")
-    differences = _differences(own)
+    differences = own.differences(0)
     if not difference_of(differences, "gradients").compared:
         return RegionProof("unknown", reason="no gradients were seen")
     cut = {region: names for one in without.compared for region, names in one.cut.items() if names}
@@ -72,21 +72,17 @@ def _prove(run: Callable[..., RunResult]) -> RegionProof:
     again = run("again")
     if reason := _failure(again):
         return RegionProof("unknown", reason=f"without it the script fails once in two runs: {reason}")
-    if differing(_differences(again)):
+    if differing(again.differences(0)):
         return RegionProof("unknown", reason="two runs without it differ themselves, with the same seeds")
     if proof.lost or cut:
         return RegionProof("lost", proof.steps, differences, proof.lost, cut)
     nudged = run("nudged", is_nudged=True)
-    bound = max(_LEAST, _TIMES_A_BIT * largest_share(_differences(nudged)))
+    bound = max(_LEAST, _TIMES_A_BIT * largest_share(nudged.differences(0)))
     return RegionProof("rounding" if are_within(differences, bound) else "changed", proof.steps, differences)
 
 
 def _lost(run: RunResult) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for one in run.compared for name in one.lost_gradients))
-
-
-def _differences(run: RunResult) -> Differences:
-    return widest(one.differences[0] for one in run.compared)
 
 
 def _failure(run: RunResult) -> str:

@@ -69,7 +69,7 @@ class _Timed:
         self,
         request: Request,
         *,
-        device: int | None,
+        devices: tuple[int, ...],
         on_event: Callable[[Event], None],
         cancel: threading.Event,
         directory: Path | None = None,
@@ -88,7 +88,7 @@ class _Timed:
             on_event(event)
 
         try:
-            result = self._launcher.run(request, device=device, on_event=note, cancel=cancel, directory=directory)
+            result = self._launcher.run(request, devices=devices, on_event=note, cancel=cancel, directory=directory)
             return result
         finally:
             took_s = watch.now_s() - began_s

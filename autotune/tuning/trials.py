@@ -27,7 +27,7 @@ from ..verdict.decision import nothing_else_tells
 from ..verdict.idle_memory import Widening, tried_unasked, widening, widening_to_begin_with
 from ..verdict.search_end import SearchEnd
 from .budget import RunCancel
-from .context import Context, devices_of, unused
+from .context import Context, unused
 
 
 def keep_unstored(
@@ -119,9 +119,9 @@ class Trials:
         return end
 
     def _run_devices(self) -> SearchEnd:
-        devices = devices_of(self._context.study.spec)
-        with ThreadPoolExecutor(len(devices)) as pool:
-            ends = [each.result() for each in [pool.submit(self._work, device) for device in devices]]
+        places = self._context.study.spec.devices_of_runs
+        with ThreadPoolExecutor(len(places)) as pool:
+            ends = [each.result() for each in [pool.submit(self._work, devices) for devices in places]]
         # The search has come to its own end only if no device was stopped before that.
         return next((one for one in ends if one.cut_short), ends[-1])
 
@@ -145,7 +145,7 @@ class Trials:
         self._context.watcher.searching_again()
         return self.run()
 
-    def _work(self, device: int | None) -> SearchEnd:
+    def _work(self, devices: tuple[int, ...]) -> SearchEnd:
         snapshot, budget, costs = self._context.snapshot, self._context.budget, self._context.budget.costs
         try:
             while not self._failed.is_set():
@@ -174,9 +174,9 @@ class Trials:
                     if self._search.most_left is not None:
                         # At the most, each trial left is a run of its own.
                         most_s = self._search.most_left * (costs.start_s + costs.trial_s)
-                        self._context.watcher.forecast(most_s / len(devices_of(self._context.study.spec)))
+                        self._context.watcher.forecast(most_s / len(self._context.study.spec.devices_of_runs))
                 if mine:
-                    self._run(mine, device, directory, ends_at=time.monotonic() + left_s)
+                    self._run(mine, devices, directory, ends_at=time.monotonic() + left_s)
         except BaseException:
             self._failed.set()  # the other devices end too, once what they measure is stored
             raise
@@ -207,7 +207,7 @@ class Trials:
         best = context.left_to_confirm(record)
         return 0.0 if best is None else context.confirming_s(record, (best,))
 
-    def _run(self, asked: tuple[Asked, ...], device: int | None, directory: Path, *, ends_at: float) -> None:
+    def _run(self, asked: tuple[Asked, ...], devices: tuple[int, ...], directory: Path, *, ends_at: float) -> None:
         """Store each outcome of a run as it comes, and tell the search; give back the trials that were not reached.
 
         The run ends early once none of its trials left may still win, and at ``ends_at``, by ``time.monotonic``. Once
@@ -215,7 +215,7 @@ class Trials:
         """
         context = self._context
         configurations = tuple(one.configuration for one in asked)
-        context.watcher.run_began(device, configurations)
+        context.watcher.run_began(devices, configurations)
         stored: dict[int, bool] = {}
         unstorable: AutotuneError | None = None
         cancel = RunCancel(context.interruption.cancel, ends_at)
@@ -223,7 +223,7 @@ class Trials:
 
         def on_event(event: Event) -> None:
             nonlocal unstorable
-            context.watcher.event(device, event)
+            context.watcher.event(devices, event)
             outcome = event.outcome
             if event.kind != "result" or outcome is None or context.interruption.explains(outcome):
                 return
@@ -263,7 +263,7 @@ class Trials:
             kernel_search=False,
         )
         launcher = context.stopwatch.timed(context.launcher, "search")
-        launcher.run(request, device=device, on_event=on_event, cancel=cancel, directory=directory)
+        launcher.run(request, devices=devices, on_event=on_event, cancel=cancel, directory=directory)
         if unstorable is not None:
             raise unstorable
         for one in asked:

@@ -28,13 +28,13 @@ class Watcher(Protocol):
     def searching(self, space: Space) -> None:
         """The search begins, in this space."""
 
-    def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
+    def run_began(self, devices: tuple[int, ...], configurations: tuple[Configuration, ...]) -> None:
         """A run starts: of the search, or of the finalists' repetitions."""
 
     def forecast(self, most_s: float) -> None:
         """The search should take at most so many seconds more, by what it knows now."""
 
-    def event(self, device: int | None, event: Event) -> None:
+    def event(self, devices: tuple[int, ...], event: Event) -> None:
         """Something happened in a run."""
 
     def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:

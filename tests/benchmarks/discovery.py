@@ -100,13 +100,13 @@ def discovery(name: str, folder: Path, times: int) -> Discovery:
     )
     request = Request("discover", str(script), arguments, (Configuration(),), memory_matrix=True)
     runs, plain, steps = [], [], 0
-    device = 0 if torch.cuda.is_available() else None
+    devices = (0,) if torch.cuda.is_available() else ()
     for _ in range(times):
         seen: list[int] = []
         began_s = time.perf_counter()
         result = launcher.run(
             request,
-            device=device,
+            devices=devices,
             on_event=lambda event, seen=seen: seen.append(event.steps),
             cancel=threading.Event(),
         )

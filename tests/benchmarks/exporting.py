@@ -100,7 +100,7 @@ def located(record: StudyRecord, folder: Path) -> Located:
         variables={**os.environ, "OMP_NUM_THREADS": str(facts.environment.num_threads)},
     )
     request = locate_request(spec, facts)
-    result = launcher.run(request, device=None, on_event=lambda _: None, cancel=threading.Event())
+    result = launcher.run(request, devices=(), on_event=lambda _: None, cancel=threading.Event())
     assert result.located is not None, (result.outcomes, result.directory)
     return result.located
 

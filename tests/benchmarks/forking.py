@@ -106,7 +106,7 @@ def launcher(case: Case, folder: Path) -> ProcessLauncher:
 def discover(launcher: ProcessLauncher, case: Case) -> Preload:
     """What may be imported ahead of a case; ends the benchmark if its runs may not be forked."""
     request = Request("discover", str(ROOT / case.script), case.arguments, (Configuration(),))
-    found = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event()).facts
+    found = launcher.run(request, devices=(), on_event=lambda event: None, cancel=threading.Event()).facts
     if found is None or found.fork_refusal:
         raise SystemExit(f"{case.script} is not forked: {found and found.fork_refusal}")
     return found.preload
@@ -119,7 +119,7 @@ def run(launcher: ProcessLauncher, case: Case, preload: Preload | None) -> Seen:
     if preload is not None:
         request = dataclasses.replace(request, may_fork=True, preload=preload)
     began_s = time.perf_counter()
-    result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+    result = launcher.run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
     seconds = time.perf_counter() - began_s
     (outcome,) = result.outcomes
     if not isinstance(outcome, Measured) or any(

@@ -87,7 +87,7 @@ def run(folder: Path, batch_size: int) -> Outcome:
     )
     arguments = ("--really", "--batch-size", str(batch_size), "--above", str(ABOVE))
     request = Request("measure", str(SCRIPT), arguments, (Configuration(batch_size=batch_size),), MEASURING)
-    result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+    result = launcher.run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
     (outcome,) = result.outcomes
     assert outcome is not None, "nobody cancelled it"
     return outcome

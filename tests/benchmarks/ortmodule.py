@@ -127,7 +127,7 @@ def run(python: str, folder: Path, request: Request) -> Any:
         trial_timeout_s=300,
         variables=os.environ,
     )
-    return launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+    return launcher.run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
 
 
 if __name__ == "__main__":

@@ -69,7 +69,7 @@ def trial_overheads(folder: Path, *, times: int) -> list[float]:
     overheads = []
     for _ in range(times):
         began_s = time.perf_counter()
-        result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+        result = launcher.run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
         trial_s = time.perf_counter() - began_s
         (outcome,) = result.outcomes
         if not isinstance(outcome, Measured):
@@ -123,7 +123,7 @@ def _launch(folder: Path, configuration: Configuration) -> tuple[str, ...]:
 def _trial(folder: Path, configuration: Configuration, options: tuple[str, ...]) -> str:
     measuring = Measuring(min_steps=300, max_steps=300, max_measure_s=60.0)
     request = Request("measure", str(STEPS), options, (configuration,), measuring, BatchControl("loaders", (0,)))
-    result = _launcher(folder).run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+    result = _launcher(folder).run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
     return (result.directory / "stdout.log").read_text()
 
 

@@ -64,7 +64,7 @@ def _run(launcher: Launcher, request: Request, *, cancel_after: int | None = Non
         if event.kind == "result" and event.index == cancel_after:
             cancel.set()
 
-    return launcher.run(request, device=None, on_event=note, cancel=cancel), events
+    return launcher.run(request, devices=(), on_event=note, cancel=cancel), events
 
 
 def test_there_is_one_outcome_for_each_configuration(launcher: Launcher) -> None:
@@ -107,7 +107,7 @@ def test_every_run_has_a_folder_of_its_own(launcher: Launcher) -> None:
 def test_the_caller_may_choose_the_folder(launcher: Launcher, tmp_path: Path) -> None:
     result = launcher.run(
         request_for(),
-        device=None,
+        devices=(),
         on_event=lambda event: None,
         cancel=threading.Event(),
         directory=tmp_path / "chosen",

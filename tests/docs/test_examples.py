@@ -34,6 +34,7 @@ LEFT_OUT = {
     "autotune run train.py --engine ortmodule --allow compute-optimizer,embedding-sparse-optimizer": "as above",
     "autotune run train.py --study first --storage postgresql://me@host/studies": "it needs a server",
     "autotune run train.py --devices 0,1": "it needs two GPUs",
+    "autotune run --devices 0,1,2,3 --gpus-per-run 2 train.py": "as above",
     "autotune export STUDY --to mlflow": "`tests/unit/test_trackers.py` has the trackers",
     "autotune export STUDY --to wandb": "as above",
     "autotune export STUDY --as torch": "`tests/e2e/test_exporting.py` has a script with blocks",

@@ -221,7 +221,7 @@ def in_worker(
         launcher._servers.prepare = lambda _: None  # nothing comes after this run
     directory = folder / "runs" / uuid.uuid4().hex
     result = launcher.run(
-        request, device=None, on_event=lambda event: None, cancel=threading.Event(), directory=directory
+        request, devices=(), on_event=lambda event: None, cancel=threading.Event(), directory=directory
     )
     output = (result.directory / "stdout.log").read_bytes()
     return WorkerRun(result, output, (result.directory / "stderr.log").read_text(errors="replace"))

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
 
+from autotune.launch.process import ProcessLauncher
+from autotune.machine.devices import Gpus
+from autotune.machine.meters.run_meter import RunMeter
 from autotune.records.configuration import Configuration
-from autotune.records.outcome import Died, Outcome, OutOfMemory, ScriptError, TimedOut
+from autotune.records.outcome import Died, Measured, Outcome, OutOfMemory, ScriptError, TimedOut
+from autotune.records.run import Request
+from tests.fakes.memory_meter import fake_gpu
 
-from .processes import SCRIPTS, Finished, measure, run_autotune
+from .processes import DEADLINE_S, QUICK, SCRIPTS, Finished, measure, run_autotune, variables
 
 pytestmark = pytest.mark.slow  # test_end_to_end.py has ranks that train
 LAUNCHER = ("torchrun", "--nproc-per-node", "2")
@@ -96,3 +104,33 @@ def test_a_port_that_is_taken_is_the_cause(tmp_path: Path) -> None:
     assert done.status == 1
     assert f"port: {port}" in done.errors
     assert "address already in use" in done.errors
+
+
+def test_runs_of_several_processes_are_side_by_side(tmp_path: Path) -> None:
+    gpus = Gpus(tuple(fake_gpu(f"GPU-{index}", index=index) for index in range(4)), "580")
+    launcher = ProcessLauncher(
+        python=sys.executable,
+        root=tmp_path / "runs",
+        working_directory=tmp_path,
+        start_timeout_s=DEADLINE_S,
+        trial_timeout_s=DEADLINE_S,
+        variables=variables(None),
+        meter_factory=lambda devices: RunMeter(),
+        gpus=lambda: gpus,
+    )
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    request = Request("measure", torchrun, (*LAUNCHER[1:], str(SCRIPTS / "sees_gpus.py")), (Configuration(),), QUICK)
+    meet = threading.Barrier(2)
+
+    def run(devices: tuple[int, ...]) -> tuple[Outcome | None, str]:
+        meet.wait(DEADLINE_S)
+        result = launcher.run(request, devices=devices, on_event=lambda event: None, cancel=threading.Event())
+        return result.outcomes[0], (result.directory / "stdout.log").read_text()
+
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(run, [(0, 1), (2, 3)]))
+
+    for (outcome, output), seen in zip(both, ("GPU-0,GPU-1", "GPU-2,GPU-3"), strict=True):
+        assert isinstance(outcome, Measured), outcome
+        assert outcome.measurement.num_processes == 2
+        assert output.splitlines() == [f"SEES {seen}"] * 2

@@ -30,6 +30,13 @@ def proof_of(finished: Finished) -> Proof:
     return proof
 
 
+def verify_ranks(bundle: Path, *arguments: str, folder: Path) -> Finished:
+    command = (str(SCRIPTS / "sharded.py"), *arguments)
+    return run_inside(
+        "verify", bundle, "torchrun", "--json", "--", "--standalone", "--nproc-per-node", "2", *command, folder=folder
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("script", "control"),
@@ -147,6 +154,34 @@ def test_ranks_are_compared_each_with_its_own(tmp_path: Path, make_bundle: MakeB
     proof = proof_of(verified)
     assert (verified.status, proof.answer, proof.equal_to_script) == (0, "exact", True), (proof, verified.errors)
     assert difference_of(proof.to_script, "gradients").compared == 2 * 3 * 22
+
+
+@pytest.mark.slow
+def test_each_rank_is_proven_where_parameters_are_sharded(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    bundle = make_bundle(SCRIPTS / "sharded.py", Configuration("aot", (Plan("Block+", 1, 2),)))
+
+    verified = verify_ranks(bundle, folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer, proof.equal_to_script) == (0, "exact", True), (proof, verified.errors)
+    assert (proof.num_processes, proof.random_equal) == (2, True)
+    compared = {group: difference_of(proof.to_script, group).compared for group in ("losses", "gradients", "buffers")}
+    assert compared == {"losses": 2 * 3, "gradients": 2 * 3 * (3 * 6 + 2), "buffers": 2 * 3 * 3 * 2}
+    assert "of each of 2 processes" in proof.statement
+
+
+@pytest.mark.slow
+def test_a_bug_in_one_rank_is_caught_and_names_it(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    bundle = make_bundle(SCRIPTS / "sharded.py", Configuration("aot", (Plan("Block+", 1, 2),)))
+
+    verified = verify_ranks(bundle, "1", folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer, proof.equal_to_engine) == (1, "inexact", False), (proof, verified.errors)
+    buffers = difference_of(proof.to_engine, "buffers")
+    assert (buffers.name, buffers.differing, buffers.rank) == ("blocks.1.norm.running_mean", 3, 1)
+    assert f"({buffers.place})" in proof.statement
+    assert buffers.place.endswith("rank 1")
 
 
 @pytest.mark.slow

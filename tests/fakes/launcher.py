@@ -22,7 +22,7 @@ class Run:
     """A run that was asked for."""
 
     request: Request
-    device: int | None
+    devices: tuple[int, ...]
 
 
 class FakeLauncher:
@@ -63,14 +63,14 @@ class FakeLauncher:
         self,
         request: Request,
         *,
-        device: int | None,
+        devices: tuple[int, ...],
         on_event: Callable[[Event], None],
         cancel: threading.Event,
         directory: Path | None = None,
     ) -> RunResult:
         with self._lock:
             number = len(self.runs)
-            self.runs.append(Run(request, device))
+            self.runs.append(Run(request, devices))
         self._before(number)
         if request.mode == "verify":
             return self._verified(request, directory or self._root / f"run-{number}", cancelled=cancel.is_set())

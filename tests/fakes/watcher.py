@@ -30,13 +30,13 @@ class FakeWatcher:
         self.said.append("searching")
         self.space = space
 
-    def run_began(self, device, configurations):
+    def run_began(self, devices, configurations):
         self.said.append("run")
 
     def forecast(self, most_s):
         self.forecasts.append(most_s)
 
-    def event(self, device, event):
+    def event(self, devices, event):
         pass
 
     def trial_ended(self, number, configuration, outcome):

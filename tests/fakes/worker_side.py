@@ -122,7 +122,7 @@ def launcher_for(
     start_timeout_s: float = DEADLINE_S,
     trial_timeout_s: float = DEADLINE_S,
     grace_s: float = 0.5,
-    meter_factory: Callable[[int | None], RunMeter] = lambda device: RunMeter(),
+    meter_factory: Callable[[tuple[int, ...]], RunMeter] = lambda devices: RunMeter(),
     python: str = sys.executable,
     gpus: Callable[[], Gpus] = lambda: Gpus(()),
 ) -> ProcessLauncher:
@@ -145,11 +145,13 @@ def run_script(
     script: str,
     *,
     request: Request | None = None,
-    device: int | None = None,
+    devices: tuple[int, ...] = (),
     on_event: Callable[[Event], None] = lambda event: None,
     cancel: threading.Event | None = None,
     **options: object,
 ) -> RunResult:
     """Run ``script`` as the worker of a run; see ``launcher_for`` for the options."""
     launcher = launcher_for(folder, script, **options)  # type: ignore[arg-type]
-    return launcher.run(request or request_for(), device=device, on_event=on_event, cancel=cancel or threading.Event())
+    return launcher.run(
+        request or request_for(), devices=devices, on_event=on_event, cancel=cancel or threading.Event()
+    )

@@ -65,7 +65,7 @@ def run(
     limit_bytes: int | None = None,
     verifying: Verifying | None = None,
     source: str = SCRIPT,
-    device: int | None = 0,
+    devices: tuple[int, ...] = (0,),
     may_fork: bool = False,
     preload: tuple[str, ...] = (),
     measuring: Measuring = QUICK,
@@ -94,7 +94,7 @@ def run(
         may_fork=may_fork,
         preload=Preload(preload),
     )
-    return launcher.run(request, device=device, on_event=lambda _: None, cancel=threading.Event())
+    return launcher.run(request, devices=devices, on_event=lambda _: None, cancel=threading.Event())
 
 
 def logs(result: RunResult) -> str:

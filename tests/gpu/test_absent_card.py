@@ -151,7 +151,7 @@ def followed(script: Path, folder: Path, setting: Configuration | None = None, *
     launcher = ProcessLauncher(
         python=sys.executable, root=folder, working_directory=script.parent, start_timeout_s=180, trial_timeout_s=120
     )
-    result = launcher.run(request, device=None, on_event=lambda _: None, cancel=threading.Event())
+    result = launcher.run(request, devices=(), on_event=lambda _: None, cancel=threading.Event())
     assert result.traced is not None, f"{result.outcomes} {result.failure}"
     return result.traced.trace
 

@@ -153,7 +153,7 @@ def test_a_model_that_moves_itself_to_the_device_in_its_first_forward_has_the_de
             optimizer.zero_grad()
     """
 
-    result = run(tmp_path, "measure", 0, 0, source=source, device=None)
+    result = run(tmp_path, "measure", 0, 0, source=source, devices=())
 
     measurement = measured(result.outcomes[0], result).measurement
     assert measurement.peaks.reserved

@@ -127,7 +127,7 @@ def measure(folder: Path, *, width: int = 1024, batch: int = 4096, processor: in
     )
     arguments = (str(width), str(batch), str(processor))
     request = Request("measure", str(script), arguments, (Configuration(),), measuring=_MEASURING)
-    result = launcher.run(request, device=0, on_event=lambda _: None, cancel=threading.Event())
+    result = launcher.run(request, devices=(0,), on_event=lambda _: None, cancel=threading.Event())
     (outcome,) = result.outcomes
     logs = "\n".join(path.read_text(errors="replace")[-2000:] for path in result.directory.glob("std*.log"))
     assert isinstance(outcome, Measured), f"{outcome}\n{logs}"

@@ -146,11 +146,11 @@ def test_an_embedding_with_sparse_gradients_is_measured(tmp_path: Path) -> None:
 
 def test_a_script_that_trains_on_the_cpu_is_held_to_its_resident_set(tmp_path: Path) -> None:
     on_cpu = SCRIPT.replace(".cuda()", "")
-    result = run(tmp_path / "free", "measure", 64, 64, source=on_cpu, device=None)
+    result = run(tmp_path / "free", "measure", 64, 64, source=on_cpu, devices=())
     peaks = measured(result.outcomes[0], result).measurement.peaks
     assert (peaks.device, peaks.reserved, peaks.non_torch) == (None, None, None)
     assert peaks.resident is not None
-    result = run(tmp_path / "limited", "measure", 64, 64, source=on_cpu, device=None, limit_bytes=peaks.resident // 4)
+    result = run(tmp_path / "limited", "measure", 64, 64, source=on_cpu, devices=(), limit_bytes=peaks.resident // 4)
     (outcome,) = result.outcomes
     assert isinstance(outcome, OutOfMemory), f"{outcome}\n{logs(result)}"
     assert "resident set" in outcome.cause
@@ -160,7 +160,7 @@ def test_a_script_that_trains_on_the_cpu_is_held_to_its_resident_set(tmp_path: P
 def test_the_device_that_a_script_chooses_is_the_one_that_is_read(tmp_path: Path) -> None:
     on_second = SCRIPT.replace(".cuda()", ".to('cuda:1')")
     with held_by_another_process(3 * GIB):
-        result = run(tmp_path, "measure", 1024, 4096, source=on_second, device=None)
+        result = run(tmp_path, "measure", 1024, 4096, source=on_second, devices=())
     peaks = measured(result.outcomes[0], result).measurement.peaks
     assert peaks.device is not None
     assert peaks.reserved is not None

@@ -504,7 +504,7 @@ def test_clean_removes_compile_caches_and_nothing_else(autotune, tmp_path, monke
     assert autotune("clean")[:2] == (0, "There are no compile caches to remove.\n")
     runs, kernels = tmp_path / ".autotune/runs", {}
     for study in ("one", "two"):
-        loan = CompileCaches(runs / study / "caches").lend(None)
+        loan = CompileCaches(runs / study / "caches").lend(())
         kernels[study] = Path(loan.variables["TORCHINDUCTOR_CACHE_DIR"]) / "kernel.so"
         kernels[study].write_bytes(b"\0" * 8192)
         if study == "one":

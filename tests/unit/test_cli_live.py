@@ -21,7 +21,7 @@ from tests.fakes.study_record import LIMIT_BYTES, WINNER, measured, study_record
 from tests.fakes.terminal import FakeTerminal
 
 XTERM = {"TERM": "xterm-256color"}
-SEARCHING = Activity(1000.0, stage="Search", figure="best 40.00 samples/s", doing={0: "step 3, batch 16"})
+SEARCHING = Activity(1000.0, stage="Search", figure="best 40.00 samples/s", doing={(0,): "step 3, batch 16"})
 HOSTILE = "a\x1b[2Jb"
 
 
@@ -44,14 +44,14 @@ def test_it_says_the_stage_the_best_the_time_left_and_what_runs():
 
 
 def test_it_says_since_when_the_script_is_described():
-    activity = Activity(600.0, stage="Discovery", doing={None: "listing what can be recomputed"}, doing_since_s=20.0)
+    activity = Activity(600.0, stage="Discovery", doing={(): "listing what can be recomputed"}, doing_since_s=20.0)
     assert status_text(activity, 32.0).endswith("Discovery, 32s so far: listing what can be recomputed, for 12s")
     limited = dataclasses.replace(activity, may_take_s=90.0)
     assert status_text(limited, 32.0).endswith("listing what can be recomputed, for 12s of at most 1m30s")
 
 
 def test_it_moves_no_cursor_whatever_is_named():
-    line = status_text(dataclasses.replace(SEARCHING, doing={0: HOSTILE}), 900.0)
+    line = status_text(dataclasses.replace(SEARCHING, doing={(0,): HOSTILE}), 900.0)
     assert "\\x1b[2J" in line
     assert "\x1b" not in line
 
@@ -191,7 +191,7 @@ def a_study(console):
         display.discovering()
         display.discovered(record.facts, record.baseline.outcome, LIMIT_BYTES)
         display.searching_again()
-        display.run_began(None, (WINNER,))
+        display.run_began((), (WINNER,))
         display.trial_ended(1, WINNER, measured(400.0, 48, 22.0))
         display.repeating((record.facts.baseline, WINNER), 28)
         for number in range(3):

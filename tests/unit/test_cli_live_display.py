@@ -105,8 +105,8 @@ def test_the_moving_line_says_what_runs_the_best_so_far_and_the_time_left(displa
     record = study_record()
     display.discovered(record.facts, record.baseline.outcome, LIMIT_BYTES)
     display.searching(SPACE)
-    display.run_began(None, (WINNER,))
-    display.event(None, Event("step", 0, 7, "forward", None, 1.0))
+    display.run_began((), (WINNER,))
+    display.event((), Event("step", 0, 7, "forward", None, 1.0))
     line = display.line()
     assert f"step 7, {brief_words(WINNER, record.facts.clusters)}" in line
     assert re.search(r"best 15[\d.]+ samples/s", line)
@@ -156,10 +156,10 @@ def test_a_search_is_told_in_batch_sizes_and_kinds(display):
 
 def test_the_moving_line_names_each_device(display):
     display.searching(SPACE)
-    for device in (0, 1):
-        display.run_began(device, (WINNER,))
+    for devices in ((0,), (1, 2)):
+        display.run_began(devices, (WINNER,))
     assert "device 0: " in display.line()
-    assert "device 1: " in display.line()
+    assert "devices 1,2: " in display.line()
     assert "\n" not in display.line()
 
 
@@ -220,9 +220,9 @@ def test_the_moving_line_says_how_long_discovery_takes_and_when_it_stops(display
 
 def test_the_moving_line_says_how_long_a_description_may_take_and_forgets_that_with_the_run(display):
     display.discovering()
-    display.event(None, Event("describing", 0, 9, "optimizer", None, 8.0, may_take_s=90.0))
+    display.event((), Event("describing", 0, 9, "optimizer", None, 8.0, may_take_s=90.0))
     assert display.line().endswith(" of at most 1m30s")
-    display.event(None, Event("ended", 0, 9, "optimizer", None, 60.0))
+    display.event((), Event("ended", 0, 9, "optimizer", None, 60.0))
     assert "at most" not in display.line()
 
 

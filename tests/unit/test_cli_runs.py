@@ -81,7 +81,6 @@ def edit_bundle(**changes):
 @pytest.mark.parametrize(
     ("options", "cause", "step"),
     [
-        (["--devices", "0,1"], "`autotune gate` runs on one device", "--devices 0"),
         (["--update-baseline"], "--update-baseline needs to know which file", "--baseline autotune-gate.json"),
         (
             ["--baseline", "b.json", "--update-baseline", "--repetitions", "7"],
@@ -246,15 +245,6 @@ def test_a_baseline_that_cannot_be_written_leaves_nothing_behind(gate, monkeypat
 
 
 # -- one run
-
-
-@pytest.mark.parametrize(
-    "command", [("verify", "bundle", "train.py"), ("fit", "train.py"), ("discover", "train.py"), ("audit", "train.py")]
-)
-def test_what_is_one_run_takes_one_device(autotune, here, command):
-    code, output, errors = autotune(*command, "--devices", "1,2")
-    assert (code, output) == (2, "")
-    assert f"`autotune {command[0]}` runs on one device\n  next: autotune {command[0]} --devices 1" in errors
 
 
 @pytest.mark.parametrize(("holds", "code"), [(True, 0), (False, 1)])

@@ -58,6 +58,7 @@ OPTIONS = {
     "--allow=bf16,expandable-segments,bf16": {"choices": ("bf16", "expandable-segments")},
     "--allow=compile": {"choices": ("compile",), "start_timeout_s": 900.0, "trial_timeout_s": 300.0},
     "--devices=1,0": {"devices": (1, 0)},
+    "--devices=1,0 --gpus-per-run=2": {"devices": (1, 0), "gpus_per_run": 2},
     "--sampler=tpe": {"sampler": "tpe"},
     "--seed=3": {"seed": 3},
     "--repetitions=5": {"finalist_repetitions": 5},
@@ -76,6 +77,32 @@ def test_an_option_sets_its_field_and_nothing_else(here, typed):
     assert spec_from("run", *typed.split(), *of_script) == replace(spec_from("run", *of_script), **OPTIONS[typed])
 
 
+@pytest.mark.parametrize("command", ["discover", "fit"])
+def test_a_command_that_makes_one_run_gives_it_all_devices(here, command):
+    assert spec_from(command, "--devices=1,0").devices_of_runs == ((1, 0),)
+    assert spec_from(command).devices_of_runs == ((),)
+
+
+def test_devices_that_do_not_come_out_even_are_refused(here):
+    for typed in ("--devices=0,1,2", "--devices=0"):
+        with pytest.raises(UsageError, match=r"names [13] devices?, and each run has 2 GPUs") as refused:
+            spec_from("run", typed, "--gpus-per-run=2")
+        assert "a multiple of 2" in refused.value.hint
+
+
+def test_a_run_without_gpus_is_of_a_cluster(here):
+    refused = pytest.raises(UsageError, match="--gpus-per-run 0 goes with --cluster")
+    with refused, launcher_of(spec_from("run", "--gpus-per-run=0"), here, None):
+        pass
+
+
+def test_another_number_of_gpus_is_another_study(here):
+    one, two = spec_from("run"), spec_from("run", "--gpus-per-run=2")
+    assert default_study_name(one) != default_study_name(two)
+    with pytest.raises(UsageError, match="another --gpus-per-run: none, not 2"):
+        check_same("study", one, two)
+
+
 def test_a_deadline_that_is_given_stands_before_the_engines_own(here):
     assert spec_from("run", "--engine=inductor", "--start-timeout=5m") == replace(
         spec_from("run", "--engine=inductor"), start_timeout_s=300.0
@@ -86,7 +113,7 @@ def test_every_option_of_run_sets_something_of_the_spec_or_says_where_things_go(
     tried = {word.partition("=")[0] for typed in OPTIONS for word in typed.split()}
     for parameter in load_command("run").params:
         elsewhere = {"script", "arguments", "study", "storage", "output", "json", "scratch", "is_module"}
-        elsewhere |= {"cluster", "cluster_files", "cluster_gpus", "cluster_resource"}
+        elsewhere |= {"cluster", "cluster_files", "cluster_resource"}
         elsewhere |= {"shapes", "inputs"}  # they are arguments of a model
         elsewhere |= {"max_error"}  # of a model that is converted
         assert parameter.name in elsewhere or set(parameter.opts) & tried, f"{parameter.opts} is not tried"
@@ -139,7 +166,8 @@ def test_a_script_outside_of_the_folder_that_is_sent_is_refused_before_anything_
 @pytest.mark.parametrize("command", ["discover", "fit"])
 def test_an_option_that_another_command_has_means_the_same_there(here, command):
     names = {name for parameter in load_command(command).params for name in parameter.opts}
-    shared = [typed for typed in OPTIONS if typed.partition("=")[0] in names]
+    # A command that makes one run gives it all devices.
+    shared = [typed for typed in OPTIONS if typed.partition("=")[0] in names - {"--devices"}]
     assert shared
     for typed in shared:
         of_script = takes_size(typed)

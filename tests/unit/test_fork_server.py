@@ -68,7 +68,7 @@ class Bench:
             start_timeout_s=DEADLINE_S,
             trial_timeout_s=DEADLINE_S,
             grace_s=1.0,
-            meter_factory=lambda device: RunMeter(),
+            meter_factory=lambda devices: RunMeter(),
             variables={**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", **self.variables},
             gpus=lambda: gpus,
         )
@@ -78,7 +78,7 @@ class Bench:
         source: str,
         *,
         may_fork: bool = True,
-        device: int | None = None,
+        devices: tuple[int, ...] = (),
         configurations: tuple[Configuration, ...] = (PLAIN,),
         on_event: Callable[[Event], None] = lambda event: None,
         cancel: threading.Event | None = None,
@@ -98,7 +98,7 @@ class Bench:
             preload=preload,
             server=server,
         )
-        return self.launcher.run(request, device=device, on_event=on_event, cancel=cancel or threading.Event())
+        return self.launcher.run(request, devices=devices, on_event=on_event, cancel=cancel or threading.Event())
 
     @property
     def servers(self) -> list[int]:
@@ -453,7 +453,7 @@ def test_a_forked_run_that_the_kernel_killed_for_memory_is_told_from_others(
 def test_each_device_has_a_server_of_its_own(bench: Bench) -> None:
     source = "import os, torch\nprint(os.environ['CUDA_VISIBLE_DEVICES'], os.getppid())"
 
-    seen = [output(bench.run(source, device=device)).split() for device in (0, 1, 0, 1)]
+    seen = [output(bench.run(source, devices=(device,))).split() for device in (0, 1, 0, 1)]
 
     assert [device for device, _ in seen] == ["GPU-0", "GPU-1", "GPU-0", "GPU-1"]
     assert [int(parent) for _, parent in seen] == bench.servers * 2
@@ -642,9 +642,7 @@ def test_a_server_that_cannot_start_is_done_without(tmp_path: Path, server: str,
     )
     before = {child.pid for child in psutil.Process().children()}
 
-    result = launcher.run(
-        request_for(may_fork=True), device=None, on_event=lambda event: None, cancel=threading.Event()
-    )
+    result = launcher.run(request_for(may_fork=True), devices=(), on_event=lambda event: None, cancel=threading.Event())
 
     assert any(reason in note for note in notes(result))
     assert {child.pid for child in psutil.Process().children()} == before
@@ -661,7 +659,7 @@ def test_a_run_that_is_cancelled_while_its_server_starts_is_over_at_once(tmp_pat
     cancel = threading.Event()
     threading.Thread(target=lambda: (becomes_true((tmp_path / "up").exists), cancel.set())).start()
 
-    result = launcher.run(request_for(may_fork=True), device=None, on_event=lambda event: None, cancel=cancel)
+    result = launcher.run(request_for(may_fork=True), devices=(), on_event=lambda event: None, cancel=cancel)
 
     assert result.outcomes == (None,)
     assert becomes_true(lambda: not psutil.Process().children())

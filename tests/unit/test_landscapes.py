@@ -84,7 +84,7 @@ def test_a_recording_that_was_cut_off_goes_on_with_the_run_that_it_was_in(tmp_pa
             root=tmp_path,
             before=before,
         )
-        return launcher, Recorder(spec, launcher, keep, device=None)
+        return launcher, Recorder(spec, launcher, keep, devices=())
 
     first, one = recorder(cut_off)
     assert one.discover() == LANDSCAPE.facts

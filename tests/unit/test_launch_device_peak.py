@@ -14,13 +14,28 @@ def _completed(*samples: Sample, reserved: int = 60, from_cuda: int | None = 10)
     peak = DevicePeak()
     for sample in samples:
         peak.add(sample)
-    return peak.complete(measured(peaks=Peaks(reserved=reserved, non_torch=from_cuda)).measurement)
+    return peak.complete(measured(peaks=Peaks(reserved=reserved, non_torch=from_cuda)).measurement, {})
 
 
 def test_the_highest_sample_is_the_peak_and_needs_no_note() -> None:
     found = _completed(*(Sample("device", used) for used in (50, 90, 70)))
 
     assert (found.peaks.device, found.peaks.non_torch, found.notes) == (90, 30, ())
+
+
+@pytest.mark.parametrize(("devices", "seen"), [("ab", (90, 70)), ("ac", (90, None)), ("aa", (None, None))])
+def test_a_rank_has_the_peak_of_a_device_that_it_has_alone(devices: str, seen: tuple[int | None, ...]) -> None:
+    peak = DevicePeak()
+    for used in ({"a": 50, "b": 70}, {"a": 90, "b": 65, "c": 5}):
+        peak.add(Sample("device", max(used.values()), by_device=used))
+    ranks = tuple(Peaks(reserved=reserved, non_torch=1) for reserved in (60, 40))
+
+    found = peak.complete(measured(peaks=Peaks(reserved=60), rank_peaks=ranks).measurement, dict(enumerate(devices)))
+
+    assert found.peaks.fit_bytes == 90
+    assert tuple(one.device for one in found.rank_peaks) == seen
+    alone = zip(ranks, seen, strict=True)
+    assert [one.fit_bytes for one in found.rank_peaks] == [known or one.fit_bytes for one, known in alone]
 
 
 @pytest.mark.parametrize(("from_cuda", "words"), [(10, "CUDA's figure"), (None, "not in the peak")])

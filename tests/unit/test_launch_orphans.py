@@ -87,7 +87,7 @@ def test_two_runs_at_once_do_not_touch_each_other(tmp_path: Path) -> None:
     results = []
     thread = threading.Thread(
         target=lambda: results.append(
-            slow.run(request_for(), device=None, on_event=lambda event: None, cancel=threading.Event())
+            slow.run(request_for(), devices=(), on_event=lambda event: None, cancel=threading.Event())
         )
     )
     thread.start()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import socket
 import threading
 from pathlib import Path
 
@@ -141,29 +142,53 @@ GPU = fake_gpu("GPU-aa", total=2**36, reserved=0, used=2**30)
 
 
 def test_a_run_on_a_gpu_gets_that_gpu_and_what_is_free_there_and_its_meter_is_closed(tmp_path: Path) -> None:
-    made: list[int | None] = []
+    made: list[tuple[int, ...]] = []
     meter = FakeMeter()
 
-    def make(device: int | None) -> RunMeter:
-        made.append(device)
+    def make(devices: tuple[int, ...]) -> RunMeter:
+        made.append(devices)
         return RunMeter([(GPU, meter)])
 
     result = run_script(
         tmp_path,
         'print(os.environ["CUDA_VISIBLE_DEVICES"], run.request.free_bytes); run.result(0)',
-        device=0,
+        devices=(0,),
         meter_factory=make,
         gpus=lambda: Gpus((GPU,), "580"),
     )
 
     assert (result.directory / "stdout.log").read_text() == f"GPU-aa {{'aa': {2**36 - 2**30}}}\n"
-    assert made == [0]
+    assert made == [(0,)]
     assert meter.state == "closed"
+
+
+def test_a_run_on_several_gpus_gets_them_all_and_a_port_that_no_other_run_has(tmp_path: Path) -> None:
+    gpus = Gpus((GPU, fake_gpu("GPU-bb", index=1), fake_gpu("GPU-cc", index=2)), "580")
+    script = 'print(os.environ["CUDA_VISIBLE_DEVICES"], os.environ["PET_MASTER_PORT"]); run.result(0)'
+    launcher = launcher_for(tmp_path, script, gpus=lambda: gpus)
+
+    def given(*devices: int) -> list[str]:
+        result = launcher.run(request_for(), devices=devices, on_event=lambda event: None, cancel=threading.Event())
+        return (result.directory / "stdout.log").read_text().split()
+
+    (two, port), (one, other), again = given(2, 0), given(1), given(2, 0)
+    assert (two, one) == ("GPU-cc,GPU-aa", "GPU-bb")
+    assert port != other
+    assert again == [two, port]
+    with socket.create_server(("", int(port))):
+        assert given(2, 0)[1] not in (port, other)
+
+
+def test_a_port_that_the_user_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PET_MASTER_PORT", "31234")
+    script = 'print(os.environ["PET_MASTER_PORT"]); run.result(0)'
+    result = run_script(tmp_path, script, devices=(0,), gpus=lambda: Gpus((GPU,), "580"))
+    assert (result.directory / "stdout.log").read_text() == "31234\n"
 
 
 def test_a_device_that_is_not_there_is_a_usage_error_that_names_those_that_are(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no device 3: found 0 \(Fake\)"):
-        run_script(tmp_path, "", device=3, gpus=lambda: Gpus((GPU,), "580"))
+        run_script(tmp_path, "", devices=(3,), gpus=lambda: Gpus((GPU,), "580"))
 
 
 def test_an_interpreter_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
@@ -199,12 +224,12 @@ def test_a_folder_that_was_used_before_is_refused(tmp_path: Path) -> None:
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "results.jsonl").touch()
     meter = FakeMeter()
-    launcher = launcher_for(tmp_path, "run.result(0)", meter_factory=lambda device: RunMeter([(GPU, meter)]))
+    launcher = launcher_for(tmp_path, "run.result(0)", meter_factory=lambda devices: RunMeter([(GPU, meter)]))
 
     with pytest.raises(RunError, match="not empty"):
         launcher.run(
             request_for(),
-            device=None,
+            devices=(),
             on_event=lambda event: None,
             cancel=threading.Event(),
             directory=tmp_path / "old",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import os
 import signal
 import subprocess
@@ -54,12 +55,12 @@ def _run(
     launcher: RayLauncher,
     *,
     number: int = 1,
-    device: int | None = None,
+    devices: tuple[int, ...] = (),
     on_event: Callable[[Event], None] = lambda event: None,
     cancel: threading.Event | None = None,
 ) -> RunResult:
     return launcher.run(
-        request_for(number), device=device, on_event=on_event, cancel=cancel or threading.Event(), directory=None
+        request_for(number), devices=devices, on_event=on_event, cancel=cancel or threading.Event(), directory=None
     )
 
 
@@ -99,7 +100,7 @@ def test_two_runs_at_once_are_on_two_nodes(cluster: RayCluster, tmp_path: Path) 
     run.ended()
     """
     with contextlib.closing(cluster.launcher(tmp_path, script, num_posts=2)) as launcher, ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda device: _run(launcher, device=device), (0, 1)))
+        results = list(pool.map(lambda device: _run(launcher, devices=(device,)), (0, 1)))
 
     assert [type(result.outcomes[0]) for result in results] == [Measured] * 2
 
@@ -157,7 +158,7 @@ def test_a_folder_that_is_sent_is_copied_for_each_run_at_once(cluster: RayCluste
     request = dataclasses.replace(request_for(), script=str(mine / "train.py"))
     launcher = cluster.launcher(tmp_path, script, working_directory=str(mine), archive=archive)
     with contextlib.closing(launcher):
-        result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+        result = launcher.run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
 
     assert isinstance(result.outcomes[0], Measured)
     assert (mine / "train.py").read_text() == "as it was"
@@ -186,7 +187,7 @@ def test_waiting_for_a_node_can_be_cancelled(cluster: RayCluster, tmp_path: Path
             opened.enter_context(contextlib.closing(cluster.launcher(one, ends, num_posts=2))) for one in folders
         )
         for device in (0, 1):
-            _run(holder, device=device)
+            _run(holder, devices=(device,))
         running = pool.submit(_run, other, cancel=cancel)
         time.sleep(1)
         cancel.set()
@@ -195,24 +196,26 @@ def test_waiting_for_a_node_can_be_cancelled(cluster: RayCluster, tmp_path: Path
 
 
 def _fake_gpus() -> Gpus:
-    """The card that Ray has left the calling process to see."""
-    name = os.environ["CUDA_VISIBLE_DEVICES"]
-    assert "," not in name, "Ray has given it several"
-    card = Device(
-        index=0,
-        uuid=f"GPU-{name}",
-        name="Fake H100",
-        variables={"CUDA_VISIBLE_DEVICES": f"GPU-{name}"},
-        torch_uuids=(f"GPU-{name}",),
-        memory_bytes=80 * 2**30,
-        reserved_bytes=0,
-        used_bytes=0,
+    """The cards that Ray has left the calling process to see."""
+    cards = (
+        Device(
+            index=index,
+            uuid=f"GPU-{name}",
+            name="Fake H100",
+            variables={"CUDA_VISIBLE_DEVICES": f"GPU-{name}"},
+            torch_uuids=(f"GPU-{name}",),
+            memory_bytes=80 * 2**30,
+            reserved_bytes=0,
+            used_bytes=0,
+        )
+        for index, name in enumerate(os.environ["CUDA_VISIBLE_DEVICES"].split(","))
     )
-    return Gpus((card,))
+    return Gpus(tuple(cards))
 
 
-def test_two_runs_at_once_on_one_node_have_a_gpu_each(cluster: RayCluster, tmp_path: Path) -> None:
-    node = cluster.add(num_cpus=2, num_gpus=2, cards=1)
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_two_runs_at_once_on_one_node_have_gpus_of_their_own(gpus: int, cluster: RayCluster, tmp_path: Path) -> None:
+    node = cluster.add(num_cpus=2, num_gpus=2 * gpus, cards=1)
     script = """
     open("cards", "a").write(os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
     while len(open("cards").readlines()) < 2:
@@ -223,15 +226,17 @@ def test_two_runs_at_once_on_one_node_have_a_gpu_each(cluster: RayCluster, tmp_p
     options = {
         "worker": write_worker(tmp_path, script),
         "gpus": _fake_gpus,
-        "meter_factory": lambda device: RunMeter(),
+        "meter_factory": lambda devices: RunMeter(),
     }
-    launcher = cluster.launcher(tmp_path, script, num_posts=2, resource="cards", gpus=1, options=options)
+    launcher = cluster.launcher(tmp_path, script, num_posts=2, resource="cards", gpus=gpus, options=options)
     with contextlib.closing(launcher), ThreadPoolExecutor(2) as pool:
-        results = list(pool.map(lambda device: _run(launcher, device=device), (0, 1)))
+        results = list(pool.map(lambda device: _run(launcher, devices=(device,)), (0, 1)))
     cluster.kill(node)  # the other tests count on nodes of one processor
 
     assert [type(result.outcomes[0]) for result in results] == [Measured] * 2
-    assert sorted((tmp_path / "cards").read_text().split()) == ["GPU-0", "GPU-1"]
+    each = [line.split(",") for line in (tmp_path / "cards").read_text().split()]
+    assert [len(cards) for cards in each] == [gpus, gpus]
+    assert sorted(itertools.chain(*each)) == [f"GPU-{number}" for number in range(2 * gpus)]
 
 
 def test_a_study_that_waits_for_a_node_gets_it_between_two_trials_of_another(
@@ -245,7 +250,7 @@ def test_a_study_that_waits_for_a_node_gets_it_between_two_trials_of_another(
     def run(name: str, launcher: RayLauncher, *, is_trial: bool) -> None:
         server = "" if is_trial else "repetition 2 of confirmation 1"
         request = dataclasses.replace(request_for(), may_fork=True, server=server)
-        launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+        launcher.run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
         ran.append(name)
 
     script = "run.result(0)\nrun.ended()"
@@ -412,7 +417,7 @@ def test_a_proof_whose_other_runs_went_with_their_node_is_told_and_compares_noth
 ) -> None:
     with contextlib.closing(cluster.launcher(tmp_path, "run.result(0)\nrun.ended()")) as launcher:
         request = request_for(1, mode="verify", verifying=Verifying(references=(str(tmp_path / "gone"),)))
-        result = launcher.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+        result = launcher.run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
 
     assert isinstance(result.failure, Died)
     assert "the runs to compare this one with" in result.failure.cause
@@ -489,7 +494,7 @@ def test_a_killed_controller_leaves_no_process(cluster: RayCluster, tmp_path: Pa
         options = {{"worker": write_worker(folder, {_HANGS!r})}}
         terms = Terms("", str(folder), None, 0, 60.0, 60.0, options=options)
         launcher = RayLauncher(connect({cluster.address!r}), terms, root=folder / "runs")
-        launcher.run(request_for(), device=None, on_event=lambda event: None, cancel=threading.Event())
+        launcher.run(request_for(), devices=(), on_event=lambda event: None, cancel=threading.Event())
         """)
     )
     with subprocess.Popen([sys.executable, str(driver)], start_new_session=True) as controller:

@@ -112,10 +112,18 @@ def test_without_a_driver_there_are_no_devices_and_the_reason_is_kept() -> None:
     assert gpus.problem == "NVML Shared Library Not Found"
 
 
-def _given(index: int | None, *cards: Card, **variables: str) -> dict[str, str]:
+def test_a_process_may_be_given_several_devices_in_any_order() -> None:
+    cards = Card("GPU-a"), Card("GPU-b"), Card("GPU-c")
+    gpus = Nvidia(FakeNvml(*cards)).list_gpus({"CUDA_MPS_PIPE_DIRECTORY": "/no/such/pipes"})
+    given = device_variables([2, 0], read=lambda: gpus)
+    assert given == {"CUDA_VISIBLE_DEVICES": "2,0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert device_variables([], read=lambda: gpus) == {}
+
+
+def _given(index: int, *cards: Card, **variables: str) -> dict[str, str]:
     # A service of this machine's is none of the test's business.
     variables.setdefault("CUDA_MPS_PIPE_DIRECTORY", "/no/such/pipes")
-    return device_variables(index, read=lambda: Nvidia(FakeNvml(*cards)).list_gpus(variables))
+    return device_variables([index], read=lambda: Nvidia(FakeNvml(*cards)).list_gpus(variables))
 
 
 def test_a_run_is_given_its_device_by_the_number_that_it_has_on_the_bus() -> None:
@@ -123,7 +131,6 @@ def test_a_run_is_given_its_device_by_the_number_that_it_has_on_the_bus() -> Non
         "CUDA_VISIBLE_DEVICES": "2",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
     }
-    assert _given(None, *FOUR) == {}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +202,7 @@ def test_without_any_gpu_the_error_says_why() -> None:
 def test_a_meter_is_for_a_gpu_that_is_there() -> None:
     present = Nvidia(FakeNvml(Card("GPU-a", processes={7: 5})))
 
-    assert meter_for(0, vendor=present).must_be_told
-    assert not meter_for(None, vendor=Nvidia(FakeNvml(problem="no driver"))).must_be_told
+    assert meter_for((0,), vendor=present).must_be_told
+    assert not meter_for((), vendor=Nvidia(FakeNvml(problem="no driver"))).must_be_told
     with pytest.raises(UsageError, match="no device 1: found 0"):
-        meter_for(1, vendor=present)
+        meter_for((1,), vendor=present)

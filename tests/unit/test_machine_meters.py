@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from autotune.machine.meters.port import Neighbours
@@ -32,30 +34,34 @@ def meter(meters: dict[str, FakeMeter]) -> RunMeter:
     return meter
 
 
+def seen(**held: int) -> Sample:
+    return Sample("device", max(held.values()), by_device=held)
+
+
 def members() -> tuple[int, ...]:
     return (1, 90, 91)
 
 
 def test_the_device_that_a_process_names_is_read_with_all_processes_of_the_run(meter: RunMeter) -> None:
-    assert meter.sample(progress("bb"), members, main=1) == Sample("device", 3 * 7)
-    assert meter.sample(progress("aa"), members, main=1) == Sample("device", 3 * 5)
+    assert meter.sample(progress("bb"), members, main=1) == seen(bb=3 * 7)
+    assert meter.sample(progress("aa"), members, main=1) == seen(aa=3 * 5)
 
 
 def test_of_several_devices_the_fullest_counts(meter: RunMeter, meters: dict[str, FakeMeter]) -> None:
-    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == Sample("device", 2 * 7)
+    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == seen(aa=2 * 5, bb=2 * 7)
 
     meters["aa"].contended = True
-    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == Sample("device", 2 * 7, contended=True)
-    assert meter.sample(progress("cc"), lambda: (), main=1) == Sample("device", 9)
+    contended = replace(seen(aa=2 * 5, bb=2 * 7), contended=True)
+    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == contended
+    assert meter.sample(progress("cc"), lambda: (), main=1) == seen(cc=9)
 
 
 def test_of_several_devices_the_one_that_others_use_most_counts(meter: RunMeter, meters: dict[str, FakeMeter]) -> None:
     for uuid, seconds in (("aa", 0.2), ("bb", 0.1), ("cc", 0.9)):
         meters[uuid].neighbours = Neighbours(seconds, since_s=4.0)
 
-    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == Sample(
-        "device", 2 * 7, neighbours=Neighbours(0.2, since_s=4.0)
-    )
+    used = replace(seen(aa=2 * 5, bb=2 * 7), neighbours=Neighbours(0.2, since_s=4.0))
+    assert meter.sample(progress("aa", "bb"), lambda: (), main=1) == used
     assert meter.sample(progress(""), lambda: (), main=1) == Sample("resident", 100)
 
 
@@ -63,7 +69,7 @@ def test_processes_that_all_train_on_the_cpu_are_measured_by_their_resident_sets
     assert meter.sample(progress("", ""), lambda: pytest.fail("all processes were looked for"), main=1) == Sample(
         "resident", 200
     )
-    assert meter.sample(progress("", "aa"), lambda: (), main=1) == Sample("device", 2 * 5)
+    assert meter.sample(progress("", "aa"), lambda: (), main=1) == seen(aa=2 * 5)
 
 
 def test_without_any_gpu_the_main_process_is_measured_before_it_trains(meter: RunMeter) -> None:
@@ -99,8 +105,8 @@ def test_a_card_that_is_named_for_its_slices_means_the_first() -> None:
     meter = RunMeter(slices)
     meter.start()
 
-    assert meter.sample(progress("card"), members, main=1) == Sample("device", 10)
-    assert meter.sample(progress("y"), members, main=1) == Sample("device", 20)
+    assert meter.sample(progress("card"), members, main=1) == seen(card=10)
+    assert meter.sample(progress("y"), members, main=1) == seen(y=20)
     assert meter.free_bytes == {"x": 890, "card": 890, "y": 880}
 
 

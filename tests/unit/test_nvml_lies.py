@@ -219,7 +219,7 @@ def test_a_lie_is_measured_another_way_or_flagged(lie: str, tmp_path: Path) -> N
         result = run_script(
             tmp_path,
             WORKER,
-            meter_factory=lambda device: followed(meter_for(device, vendor=vendor), tmp_path / "read"),
+            meter_factory=lambda devices: followed(meter_for(devices, vendor=vendor), tmp_path / "read"),
         )
     finally:
         machine.nvml.answers.set()

@@ -252,9 +252,21 @@ def test_two_devices_work_at_the_same_time_and_never_on_the_same_configuration(t
     record = session.tune()
     searched = session.searched
     assert len(searched) == len(set(searched))
-    assert {run.device for run in session.launcher.runs} == {0, 1}
+    assert {run.devices for run in session.launcher.runs} == {(0,), (1,)}
     finalists = session.launcher.runs[-len(record.repeats) :]
-    assert {run.device for run in finalists} == {0}, "repetitions on several devices compare devices"
+    assert {run.devices for run in finalists} == {(0,)}, "repetitions on several devices compare devices"
+
+
+def test_trials_of_two_devices_each_work_side_by_side(tmp_path):
+    both = threading.Barrier(2, timeout=240)
+
+    def before(run):
+        if run in (1, 2):
+            both.wait()
+
+    session = Session(tmp_path, before=before, changes={"devices": (0, 1, 2, 3), "gpus_per_run": 2})
+    session.tune()
+    assert {run.devices for run in session.launcher.runs} == {(0, 1), (2, 3)}
 
 
 def test_a_device_that_fails_ends_the_others_too_and_what_they_measured_is_kept(tmp_path):

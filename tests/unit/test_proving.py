@@ -31,8 +31,9 @@ def other(group: ValueGroup = "gradients", relative: float | None = 1e-3) -> Dif
 class Runs:
     """Gives runs their differences by the name of their folder, and remembers what was asked."""
 
-    def __init__(self, folder: Path, **differences: tuple[Differences, ...]) -> None:
+    def __init__(self, folder: Path, *, ranks: int = 1, **differences: tuple[Differences, ...]) -> None:
         self._folder = folder
+        self._ranks = ranks
         self._differences = differences
         self.asked: list[tuple[str, Configuration, Verifying]] = []
         self.steps: Callable[[str], int] = lambda name: 3
@@ -45,7 +46,13 @@ class Runs:
             (directory / "values-0-1.pt").touch()
         given = self._differences.get(name.removeprefix("proof-").replace("-", "_"))
         differences = given if given is not None else (SAME,) * len(verifying.references)
-        return RunResult((None,), None, None, directory, compared=(Compared(self.steps(name), differences, process=1),))
+        # Where processes differ, the last one does.
+        same = (SAME,) * len(differences)
+        compared = tuple(
+            Compared(self.steps(name), differences if rank == self._ranks - 1 else same, process=1 + rank, rank=rank)
+            for rank in range(self._ranks)
+        )
+        return RunResult((None,), None, None, directory, compared=compared)
 
 
 def proven(start: Callable[..., RunResult], configuration: Configuration = PLANNED) -> Proof:
@@ -122,6 +129,24 @@ def test_a_difference_of_the_engine_itself_is_said_and_is_no_failure(tmp_path: P
     assert (proof.answer, proof.equal_to_engine, proof.equal_to_script) == ("exact", True, False)
     assert proof.statement.count("gradients by up to 1.0e-03 of the largest (a name, step 2)") == 1
     assert "with and without plans" in proof.statement
+
+
+def test_each_of_several_processes_is_compared_and_the_one_that_differs_is_named(tmp_path: Path) -> None:
+    runs = Runs(tmp_path, ranks=2, setting=(other(),), engine=(SAME, other()))
+    proof = proven(runs)
+    assert (proof.answer, proof.num_processes) == ("inexact", 2)
+    assert proof.statement.startswith(
+        "In the first 3 steps of each of 2 processes at batch 8, with the same seeds, losses, gradients and buffers "
+        "differ from those of the same engine without plans: gradients by up to 1.0e-03 of the largest "
+        "(a name, step 2, rank 1)."
+    )
+    assert difference_of(proof.to_script, "losses").compared == 8
+
+
+def test_a_process_whose_gradients_were_not_seen_proves_nothing(tmp_path: Path) -> None:
+    none = widest([(GroupDifference("losses", 3),)])
+    proof = proven(Runs(tmp_path, ranks=2, setting=(none,)))
+    assert proof.statement == "Equivalence unknown: no gradient was seen in rank 1."
 
 
 def test_whole_numbers_that_are_not_the_scripts_are_no_rounding(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Timed:
         self,
         request: Request,
         *,
-        device: int | None,
+        devices: tuple[int, ...],
         on_event: Callable[[Event], None],
         cancel: threading.Event,
         directory: Path | None = None,
@@ -64,7 +64,7 @@ class Timed:
 def told(stopwatch: Stopwatch, launcher: Any, stage: Any, mode: Any = "measure") -> StageTime:
     request = Request(mode, "train.py", (), (PLAIN,))
     timed = stopwatch.timed(launcher, stage)
-    timed.run(request, device=None, on_event=lambda event: None, cancel=threading.Event())
+    timed.run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
     return next(one for one in stopwatch.spent().stages if one.stage == stage)
 
 

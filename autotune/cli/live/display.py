@@ -91,7 +91,7 @@ class Display:
         self._aim: Aim | None = None
         self._facts: Facts | None = None
         self._baseline_rate: float | None = None
-        self._running: dict[int | None, tuple[Configuration, ...]] = {}
+        self._running: dict[tuple[int, ...], tuple[Configuration, ...]] = {}
         self._trials: list[Trial] = []
         self._repeats: list[Repeat] = []
         self._best: Trial | None = None
@@ -118,7 +118,7 @@ class Display:
             self._say("Discovery: running the unmodified script, then listing what can be recomputed")
             files = self._what_becomes_of_files
             self._say(f"Each trial really runs your script, including its `finally:` blocks; {files}.", style="dim")
-        self._note(stage="Discovery", doing={None: f"starting the {self._target}"}, doing_since_s=time.monotonic())
+        self._note(stage="Discovery", doing={(): f"starting the {self._target}"}, doing_since_s=time.monotonic())
 
     def discovered(self, facts: Facts, baseline: Outcome, limit_bytes: int) -> None:
         """Print baseline and plan table."""
@@ -182,31 +182,31 @@ class Display:
         self._note_best()
         self._say("\nSearch goes on, because a repetition ruled a finalist out", style="bold")
 
-    def run_began(self, device: int | None, configurations: tuple[Configuration, ...]) -> None:
-        """Note what a device works on."""
-        self._running[device] = configurations
-        self._note_doing(device, f"starting {self._name(configurations[0])}")
+    def run_began(self, devices: tuple[int, ...], configurations: tuple[Configuration, ...]) -> None:
+        """Note what devices work on."""
+        self._running[devices] = configurations
+        self._note_doing(devices, f"starting {self._name(configurations[0])}")
 
     def forecast(self, most_s: float) -> None:
         """Note how long the search may still take."""
         self._note(forecast_ends_at_s=time.monotonic() + most_s)
 
-    def event(self, device: int | None, event: Event) -> None:
+    def event(self, devices: tuple[int, ...], event: Event) -> None:
         """Move the last line on."""
         is_discovery = self._activity.stage == "Discovery"
         if event.kind == "step":
-            running = self._running.get(device, ())
+            running = self._running.get(devices, ())
             what = self._name(running[event.index]) if event.index < len(running) else f"the {self._target}"
             # The step first: names may be cut.
-            self._note_doing(device, f"step {event.steps}, {what}")
+            self._note_doing(devices, f"step {event.steps}, {what}")
         elif event.kind == "result" and is_discovery and isinstance(event.outcome, Measured):
             listing = "listing what can be recomputed" if self._target == "script" else "looking at its operators"
-            self._note_doing(device, listing, since_s=time.monotonic())
+            self._note_doing(devices, listing, since_s=time.monotonic())
         elif event.kind == "describing":
             self._note(may_take_s=event.may_take_s)
         elif event.kind == "ended":
             with self._lock:
-                left = {one: what for one, what in self._activity.doing.items() if one != device}
+                left = {one: what for one, what in self._activity.doing.items() if one != devices}
                 self._note(doing=left, doing_since_s=None, may_take_s=None)
 
     def trial_ended(self, number: int, configuration: Configuration, outcome: Outcome) -> None:
@@ -328,9 +328,9 @@ class Display:
         with self._lock:
             self._activity = replace(self._activity, **changes)
 
-    def _note_doing(self, device: int | None, what: str, *, since_s: float | None = None) -> None:
+    def _note_doing(self, devices: tuple[int, ...], what: str, *, since_s: float | None = None) -> None:
         with self._lock:
-            self._note(doing={**self._activity.doing, device: what}, doing_since_s=since_s, may_take_s=None)
+            self._note(doing={**self._activity.doing, devices: what}, doing_since_s=since_s, may_take_s=None)
 
     def _note_best(self) -> None:
         if self._aim is not None and self._facts is not None:

@@ -28,9 +28,9 @@ Stage = Literal["", "Discovery", "Search", "Confirmation", "Equivalence check", 
 class Activity:
     """The present activity of a study; times are those of ``time.monotonic``, in seconds.
 
-    ``figure`` is the samples/s, or the memory, of the best so far. ``doing`` holds the work of each device, None for
-    the one that the script takes. ``doing_since_s`` is None unless the script is being started or described;
-    ``may_take_s`` is what a description may take. The forecast is the search's own, of its latest end.
+    ``figure`` is the samples/s, or the memory, of the best so far. ``doing`` holds the work of the devices of each run;
+    their tuple is empty where the script chooses. ``doing_since_s`` is None unless the script is being started or
+    described; ``may_take_s`` is what a description may take. The forecast is the search's own, of its latest end.
     ``repetitions_done`` and ``most_repetitions`` count runs.
     """
 
@@ -38,7 +38,7 @@ class Activity:
     began_s: float = 0.0
     stage: Stage = ""
     figure: str = ""
-    doing: Mapping[int | None, str] = field(default_factory=dict)
+    doing: Mapping[tuple[int, ...], str] = field(default_factory=dict)
     doing_since_s: float | None = None
     may_take_s: float | None = None
     forecast_ends_at_s: float | None = None
@@ -47,11 +47,14 @@ class Activity:
     most_repetitions: int = 0
 
 
+def _devices_text(devices: tuple[int, ...]) -> str:
+    return f"device{'s' * (len(devices) > 1)} {','.join(map(str, devices))}"
+
+
 def status_text(activity: Activity, now_s: float, *, ending: str = "", moves: bool = True) -> str:
     """Return the line: the stage, the best so far, ``ending`` or else the time left, and what runs."""
     turning = spinner(now_s) if moves else ""
-    devices = [*activity.doing.items()]
-    doing = [f"device {device}: {what}" if device is not None else what for device, what in devices]
+    doing = [f"{_devices_text(devices)}: {what}" if devices else what for devices, what in activity.doing.items()]
     since = "" if activity.doing_since_s is None else f", for {_whole(now_s - activity.doing_since_s)}"
     since += "" if activity.may_take_s is None else f" of at most {_whole(activity.may_take_s)}"
     head = ", ".join(filter(None, [activity.stage, activity.figure, ending or time_left(activity, now_s)]))

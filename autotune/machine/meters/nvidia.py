@@ -276,8 +276,8 @@ def read_gpus(variables: Mapping[str, str] = os.environ, *, vendor: Nvidia = NVI
     return vendor.list_gpus(variables)
 
 
-def meter_for(device: int | None, *, vendor: Nvidia = NVIDIA) -> RunMeter:
-    """Make the meter of a run on that GPU, or on any that it sees; UsageError for a device that isn't there."""
+def meter_for(devices: tuple[int, ...], *, vendor: Nvidia = NVIDIA) -> RunMeter:
+    """Make the meter of a run on those GPUs, or on any that it sees; UsageError for a device that isn't there."""
     gpus = read_gpus(vendor=vendor)
-    devices = gpus.devices if device is None else (find_device(device, gpus),)
-    return RunMeter(((found, vendor.make_meter(found)) for found in devices), problem=gpus.problem)
+    named = [find_device(index, gpus) for index in devices] if devices else gpus.devices
+    return RunMeter(((found, vendor.make_meter(found)) for found in named), problem=gpus.problem)

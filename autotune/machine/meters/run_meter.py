@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import psutil
@@ -55,7 +55,8 @@ class Sample:
     ``used_bytes`` is None where no device had a figure. ``unread`` says why a device had none, ``doubt`` why a figure
     is not to be relied on; both are empty if all is well. ``reading`` holds the conditions of the device, None where
     none was looked at. Of several devices it is the one with the slowest clock, for which the others wait.
-    ``neighbours`` is how long other programs have used the device; of several devices, the longest time.
+    ``neighbours`` is how long other programs have used the device; of several devices, the longest time. ``by_device``
+    has the bytes of each device that had a figure, by its UUID, and ``used_bytes`` are the most of them.
     """
 
     kind: Literal["device", "resident"]
@@ -65,6 +66,7 @@ class Sample:
     doubt: str = ""
     reading: DeviceReading | None = None
     neighbours: Neighbours = _NOBODY
+    by_device: Mapping[str, int] = field(default_factory=dict)
 
 
 class RunMeter:
@@ -126,7 +128,7 @@ class RunMeter:
             used = self._resident.sample(pids or [main])
             return None if used is None else Sample("resident", used, self._resident.contended)
         own = [*{*pids, *members()}]
-        figures: list[int] = []
+        figures: dict[str, int] = {}
         contended, neighbours, unread, doubts = False, _NOBODY, [], []
         readings: list[DeviceReading] = []
         for uuid in named:
@@ -141,10 +143,10 @@ class RunMeter:
             if figure is None:
                 unread.append(problem)
             else:
-                figures.append(figure)
+                figures[uuid] = figure
                 doubts.append(problem)
-        used, slowest = max(figures, default=None), min(readings, key=_clock_mhz, default=None)
-        return Sample("device", used, contended, _joined(unread), _joined(doubts), slowest, neighbours)
+        used, slowest = max(figures.values(), default=None), min(readings, key=_clock_mhz, default=None)
+        return Sample("device", used, contended, _joined(unread), _joined(doubts), slowest, neighbours, figures)
 
     def close(self) -> None:
         """Give back what ``start`` took."""

@@ -79,14 +79,14 @@ class Recorder:
         spec: the script.
         launcher: runs it.
         keep: the file that has what an earlier command has recorded, and is written anew after each run; None for none.
-        device: the index of the GPU; None for the CPU.
+        devices: the index of the GPU; empty for the CPU.
 
     Attributes:
         recording: What is recorded, None before discovery.
     """
 
-    def __init__(self, spec: StudySpec, launcher: Launcher, keep: Path | None, *, device: int | None) -> None:
-        self._spec, self._launcher, self._keep, self._device = spec, launcher, keep, device
+    def __init__(self, spec: StudySpec, launcher: Launcher, keep: Path | None, *, devices: tuple[int, ...]) -> None:
+        self._spec, self._launcher, self._keep, self._devices = spec, launcher, keep, devices
         is_there = keep is not None and keep.exists()
         self.recording = loads(Recording, keep.read_text(), where=str(keep)) if is_there else None
 
@@ -114,7 +114,7 @@ class Recorder:
         """What the script has."""
         if self.recording is None:
             result = self._launcher.run(
-                discovery_request(self._spec), device=self._device, on_event=lambda _: None, cancel=threading.Event()
+                discovery_request(self._spec), devices=self._devices, on_event=lambda _: None, cancel=threading.Event()
             )
             if result.facts is None:
                 raise SystemExit(f"discovery failed: {result.failure or result.outcomes}")
@@ -131,7 +131,7 @@ class Recorder:
         request = trial_request(self._spec, self.recording.facts, configurations, NO_LIMIT)
         result = self._launcher.run(
             replace(request, memory_limit_bytes=None),
-            device=self._device,
+            devices=self._devices,
             on_event=lambda _: None,
             cancel=threading.Event(),
         )
@@ -199,7 +199,7 @@ def main() -> int:
             batch_sizes=(min(sizes), max(sizes)),
         )
         recorder = Recorder(
-            spec, launcher_of(spec, Path(folder)), options.keep, device=0 if read_gpus().devices else None
+            spec, launcher_of(spec, Path(folder)), options.keep, devices=(0,) if read_gpus().devices else ()
         )
         facts = recorder.discover()
         if not options.passes:

@@ -185,7 +185,7 @@ class Runs:
         name = f"{request.mode}-{setting}".replace(" ", "-").replace(":", "-")
         return self._launcher_with({} if bundle is None else bundle.environment).run(
             request,
-            device=self._device,
+            devices=() if self._device is None else (self._device,),
             on_event=lambda _: None,
             cancel=RunCancel(self._interruption.cancel, self._ends_at),
             directory=unused(self._folder / name),
