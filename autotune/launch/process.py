@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import socket
 import sys
 import threading
 import time
@@ -37,9 +36,6 @@ from .supervise import Supervision
 # So that runs which are compared can be equal: sets of strings in one order, cuBLAS with a workspace of its own.
 _REPEATABLE = {"PYTHONHASHSEED": "0", "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 
-# Where torchrun reads its --master-port, unless that is given. Source: torch/distributed/argparse_util.py.
-_TORCHRUN_PORT = "PET_MASTER_PORT"
-
 
 def worker_command(python: str, directory: Path, *, worker: Path = WORKER) -> tuple[str, ...]:
     """Return the command line of a run's first process."""
@@ -51,40 +47,6 @@ def device_variables(devices: Sequence[int], *, read: Callable[[], Gpus] = read_
     """Return the environment variables that give a process these devices only; UsageError if one is not there."""
     gpus = read() if devices else Gpus(())
     return variables_of([find_device(index, gpus) for index in devices])
-
-
-class _Ports:
-    """Ports by which the processes of a run find each other, one for the devices of each run.
-
-    torchrun takes 29500 unless told otherwise, of which several runs at once would have but one. A run's variables stay
-    the same as long as its port is free, so that a fork server fits the next run, too.
-    """
-
-    def __init__(self) -> None:
-        self._ports: dict[tuple[int, ...], int] = {}
-        self._lock = threading.Lock()
-
-    def variables(self, devices: tuple[int, ...]) -> dict[str, str]:
-        """Return the variables of a run on these devices; none where devices are not named: it runs alone."""
-        if not devices:
-            return {}
-        with self._lock:
-            own = _bound(self._ports.pop(devices, 0)) or _bound(0)
-            while own in self._ports.values():
-                own = _bound(0)
-            self._ports[devices] = own
-            return {_TORCHRUN_PORT: str(own)}
-
-
-def _bound(port: int) -> int:
-    """Return the port, or any of this machine for 0, once it was seen to be free; 0 where it is taken."""
-    with socket.socket() as tried:
-        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            tried.bind(("", port))
-        except OSError:
-            return 0
-        return int(tried.getsockname()[1])
 
 
 def new_folder(root: Path, directory: Path | None) -> Path:
@@ -177,7 +139,6 @@ class ProcessLauncher:
         self._worker = worker
         self._backups = backups
         self._caches = CompileCaches(caches or root / "caches", variables)
-        self._ports = _Ports()
         self._fork_refusal = ""
         # Modules that are not imported ahead, and a note of why.
         self._refused_modules: set[str] = set()
@@ -210,7 +171,7 @@ class ProcessLauncher:
         assert request.mode != "launch", "a script that runs to its own end has no trial to watch"
         if not self._working_directory.is_dir():
             raise UsageError(f"the working directory {str(self._working_directory)!r} isn't there")
-        variables = {**self._ports.variables(devices), **self._variables, **device_variables(devices, read=self._gpus)}
+        variables = {**self._variables, **device_variables(devices, read=self._gpus)}
         variables |= start_variables(request.configurations[0], variables)
         if request.mode == "verify":
             variables = _REPEATABLE | variables

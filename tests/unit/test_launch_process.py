@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import socket
 import threading
 from pathlib import Path
 
@@ -162,28 +161,11 @@ def test_a_run_on_a_gpu_gets_that_gpu_and_what_is_free_there_and_its_meter_is_cl
     assert meter.state == "closed"
 
 
-def test_a_run_on_several_gpus_gets_them_all_and_a_port_that_no_other_run_has(tmp_path: Path) -> None:
+def test_a_run_on_several_gpus_gets_them_all_in_their_order(tmp_path: Path) -> None:
     gpus = Gpus((GPU, fake_gpu("GPU-bb", index=1), fake_gpu("GPU-cc", index=2)), "580")
-    script = 'print(os.environ["CUDA_VISIBLE_DEVICES"], os.environ["PET_MASTER_PORT"]); run.result(0)'
-    launcher = launcher_for(tmp_path, script, gpus=lambda: gpus)
-
-    def given(*devices: int) -> list[str]:
-        result = launcher.run(request_for(), devices=devices, on_event=lambda event: None, cancel=threading.Event())
-        return (result.directory / "stdout.log").read_text().split()
-
-    (two, port), (one, other), again = given(2, 0), given(1), given(2, 0)
-    assert (two, one) == ("GPU-cc,GPU-aa", "GPU-bb")
-    assert port != other
-    assert again == [two, port]
-    with socket.create_server(("", int(port))):
-        assert given(2, 0)[1] not in (port, other)
-
-
-def test_a_port_that_the_user_has_set_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PET_MASTER_PORT", "31234")
-    script = 'print(os.environ["PET_MASTER_PORT"]); run.result(0)'
-    result = run_script(tmp_path, script, devices=(0,), gpus=lambda: Gpus((GPU,), "580"))
-    assert (result.directory / "stdout.log").read_text() == "31234\n"
+    script = 'print(os.environ["CUDA_VISIBLE_DEVICES"]); run.result(0)'
+    result = run_script(tmp_path, script, devices=(2, 0), gpus=lambda: gpus)
+    assert (result.directory / "stdout.log").read_text() == "GPU-cc,GPU-aa\n"
 
 
 def test_a_device_that_is_not_there_is_a_usage_error_that_names_those_that_are(tmp_path: Path) -> None:
