@@ -129,6 +129,61 @@ class AutocastChoice(Choice):
         return StackLine("model", {"dtype": self.dtype}, layer="autocast")
 
 
+def _unsharded(facts: Facts) -> str:
+    return "" if facts.sharding is not None else "the script shards no module with fully_shard"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatherChoice(Choice):
+    """Whether sharded modules keep their gathered parameters from the forward to the backward."""
+
+    made_by = "sharding.KeptGathered"
+
+    def refusal_for(self, facts: Facts) -> str:
+        """Refuse where no module gathers its parameters a second time."""
+        if refusal := _unsharded(facts):
+            return refusal
+        again = facts.sharding is not None and facts.sharding.gathered_twice
+        return "" if again else "no sharded module gathers its parameters a second time"
+
+    @property
+    def by_hand(self) -> str:
+        """Say it for the script."""
+        return "Give `fully_shard` `reshard_after_forward=False`."
+
+    def stack_line(self, value: str) -> StackLine:
+        """Say it around the model."""
+        return StackLine("model", {"reshard_after_forward": str(not int(value))}, layer="fully_shard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyChoice(Choice):
+    """A type in the mixed precision policy of ``fully_shard``."""
+
+    field: str
+    dtype: str
+    made_by = "sharding.Policy"
+
+    def refusal_for(self, facts: Facts) -> str:
+        """Refuse where the script has a policy of its own, or no float32."""
+        if refusal := _unsharded(facts):
+            return refusal
+        if facts.sharding is not None and facts.sharding.has_policy:
+            return "the script itself gives fully_shard a mixed precision policy"
+        parameters = "float32" if facts.precision is None else facts.precision.parameters
+        return "" if parameters == "float32" else f"the model's parameters are {parameters}, not float32"
+
+    @property
+    def by_hand(self) -> str:
+        """Say it for the script."""
+        return f"Give `fully_shard` an `mp_policy` with `{self.field}=torch.{self.dtype}`."
+
+    def stack_line(self, value: str) -> StackLine:
+        """Say it around the model."""
+        del value
+        return StackLine("model", {self.field: self.dtype}, layer="fully_shard")
+
+
 @dataclass(frozen=True, kw_only=True)
 class AllocatorChoice(Choice):
     """A setting of torch's allocator for GPUs, ``setting:True``, in a variable that may hold others of them."""
@@ -267,12 +322,36 @@ TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
             "bits in place of 24. Parameters, their gradients, the optimizer, and a loss outside the model stay in "
             "float32; a loss that the model computes itself goes by autocast's rules. Evaluation stays as it is."
         ),
+        excludes=("bf16-shards",),
     ),
     RefusedChoice(
         name="fp16",
         does="the training forward under autocast to float16",
         refusal="small gradients become zero in float16 without a GradScaler around loss and optimizer's step, and "
         "those are the script's; bf16 needs none",
+    ),
+    GatherChoice(
+        name="keep-gathered",
+        does="parameters that fully_shard has gathered for the forward stay for the backward (fewer gathers)",
+    ),
+    PolicyChoice(
+        name="bf16-shards",
+        does="fully_shard gathers and computes in bfloat16 (changes what is computed)",
+        field="param_dtype",
+        dtype="bfloat16",
+        changes=(
+            "sharded modules compute in bfloat16, with 8 significant bits in place of 24, evaluation included. "
+            "Gradients are added up over processes in float32 unless `bf16-reduce` is on, too. Sharded parameters and "
+            "the optimizer stay in float32, and so does a loss outside the model."
+        ),
+        excludes=("bf16",),
+    ),
+    PolicyChoice(
+        name="bf16-reduce",
+        does="fully_shard adds up gradients over processes in bfloat16 (changes what is computed)",
+        field="reduce_dtype",
+        dtype="bfloat16",
+        changes="gradients are added up over processes in bfloat16, with 8 significant bits in place of 24.",
     ),
     AllocatorChoice(
         name="expandable-segments",

@@ -220,6 +220,19 @@ class OptimizerFacts:
 
 
 @dataclass(frozen=True)
+class ShardingFacts:
+    """The modules that the script shards with ``fully_shard``.
+
+    ``gathered_twice`` of the ``modules`` give their parameters back after the forward and gather them again for the
+    backward. ``has_policy``: the script gives one of them a mixed precision policy.
+    """
+
+    modules: int
+    gathered_twice: int
+    has_policy: bool
+
+
+@dataclass(frozen=True)
 class PrecisionFacts:
     """Precision as found in the script, observed at the root calls."""
 
@@ -268,6 +281,7 @@ class Facts:
     files: tuple[SourceFile, ...] = ()  # the script's own, itself first
     models: tuple[ModelPrint, ...] = ()  # what its roots are made of
     ahead: LookAhead | None = None  # None where no batch was read ahead
+    sharding: ShardingFacts | None = None  # None where nothing is sharded
 
     @property
     def tokens_per_sample(self) -> float | None:

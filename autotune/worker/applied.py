@@ -35,6 +35,7 @@ class AppliedConfiguration:
         """Apply the first configuration; called once per process, when the script has imported torch."""
         if self.engine is not None:
             self.engine.use(self._process.configuration)
+        self.choices.install()
 
     def use_next(self) -> str | None:
         """Go on with the next configuration at this step boundary; the engine's reason if it cannot."""

@@ -66,6 +66,24 @@ def test_bfloat16_changes_losses_and_training_goes_on(plain: Plain, tmp_path: Pa
 
 
 @pytest.mark.slow
+def test_sharding_is_launched_as_it_was_found(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    script = SCRIPTS / "sharded.py"
+    bundle = make_bundle(script, Configuration("aot", LAYERS, choices=("keep-gathered=1", "bf16-shards=1")))
+    plain = make_bundle(SCRIPT, Configuration(choices=("bf16-shards=1",)), name="plain")
+
+    torchrun = ("torchrun", "--", "--standalone", "--nproc-per-node", "2", str(script), "layer-norm")
+    launched = run_inside("launch", bundle, *torchrun, folder=tmp_path)
+    refused = run_inside("launch", plain, SCRIPT, folder=tmp_path)
+
+    assert launched.status == 0, launched.errors
+    readme = (bundle / "README.txt").read_text()
+    assert "reshard_after_forward=False" in readme
+    assert "param_dtype=torch.bfloat16" in readme
+    assert refused.status == 3
+    assert "bf16-shards=1 changed nothing: the script calls no fully_shard" in refused.errors
+
+
+@pytest.mark.slow
 def test_plans_are_proven_beside_the_choices_and_the_difference_to_the_script_is_told(
     tmp_path: Path, make_bundle: MakeBundle
 ) -> None:

@@ -171,6 +171,17 @@ def test_each_rank_is_proven_where_parameters_are_sharded(tmp_path: Path, make_b
 
 
 @pytest.mark.slow
+def test_parameters_that_stay_gathered_are_proven_to_change_nothing(tmp_path: Path, make_bundle: MakeBundle) -> None:
+    configuration = Configuration("aot", (Plan("Block+", 1, 2),), choices=("keep-gathered=1",))
+    bundle = make_bundle(SCRIPTS / "sharded.py", configuration)
+
+    verified = verify_ranks(bundle, folder=tmp_path)
+
+    proof = proof_of(verified)
+    assert (verified.status, proof.answer, proof.equal_to_script) == (0, "exact", True), (proof, verified.errors)
+
+
+@pytest.mark.slow
 def test_a_bug_in_one_rank_is_caught_and_names_it(tmp_path: Path, make_bundle: MakeBundle) -> None:
     bundle = make_bundle(SCRIPTS / "sharded.py", Configuration("aot", (Plan("Block+", 1, 2),)))
 

@@ -26,6 +26,9 @@ class MadeChoice:
         self.choice = choice
         self.note = note
 
+    def install(self) -> None:
+        """Patch torch, where the choice needs that; called once the script has imported torch."""
+
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
         """Give what is called in the place of a root's training call."""
         del root
@@ -59,6 +62,11 @@ class MadeChoices:
 
     def __bool__(self) -> bool:
         return bool(self._made)
+
+    def install(self) -> None:
+        """Patch torch, where choices need that; called once the script has imported torch."""
+        for one in self._made.values():
+            one.install()
 
     def around(self, root: nn.Module, call: Callable[..., Any]) -> Callable[..., Any]:
         """Give what is called in the place of a root's training call."""

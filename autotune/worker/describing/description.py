@@ -41,6 +41,7 @@ from ..hooks.hooked_script import HookedScript
 from ..hooks.loaders import LoaderHooks
 from ..hooks.roots import Root
 from ..process import TrainingProcess
+from ..sharded_modules import sharding_facts
 from .attention import Attention
 from .fingerprint import model_print, own_files
 from .root_inputs import RootCall, RootInputs
@@ -196,6 +197,7 @@ class Description(ABC):
             roots=tuple(self._root_facts(modules)),
             optimizers=baseline.optimizers,
             precision=self._precision(modules),
+            sharding=sharding_facts(modules),
             environment=replace(environment, heap_libraries=heap),
             calls_per_step=1.0 if measured is None else measured.calls_per_step,
             memory_matrix=() if measured is None else measured.memory_matrix,

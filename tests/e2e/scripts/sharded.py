@@ -1,6 +1,7 @@
 """What torchrun starts: blocks that are sharded, with dropout and BatchNorm.
 
-With a rank as its argument a bug is planted there: what is recomputed updates the statistics once more.
+With a rank as its argument a bug is planted there: what is recomputed updates the statistics once more. With
+``layer-norm`` there are no statistics, which a policy of bfloat16 could not have on a CPU.
 """
 
 import sys
@@ -15,10 +16,13 @@ from torch.utils.data import DataLoader, DistributedSampler
 from toy import FEATURES, toy_data
 
 
+Norm = nn.LayerNorm if sys.argv[1:] == ["layer-norm"] else nn.BatchNorm1d
+
+
 class Block(nn.Module):
     def __init__(self):
         super().__init__()
-        self.up, self.norm, self.down = nn.Linear(FEATURES, 32), nn.BatchNorm1d(32), nn.Linear(32, FEATURES)
+        self.up, self.norm, self.down = nn.Linear(FEATURES, 32), Norm(32), nn.Linear(32, FEATURES)
         self.dropout = nn.Dropout(0.2)
 
     def forward(self, x):
