@@ -47,6 +47,7 @@ from tests.fakes.watcher import FakeWatcher  # noqa: E402
 SCRIPT = ROOT / "tests/e2e/scripts/known_rate.py"
 PERIOD = ("--period-s", "0.005")
 STEPS = ROOT / "tests/benchmarks/scripts/timed_steps.py"
+SHARDED = ROOT / "tests/benchmarks/scripts/timed_sharded.py"
 WIDTHS = (16, 64, 256)
 VARIABLES = os.environ | {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "CUDA_VISIBLE_DEVICES": ""}
 
@@ -107,6 +108,27 @@ def launched_steps(folder: Path, *, width: int, repetitions: int) -> dict[str, f
     }
 
 
+def sharded_steps(folder: Path, *, processes: int, repetitions: int) -> tuple[float, list[float]]:
+    """Measure how many times as long steps take in a trial of several processes, which changes nothing in them.
+
+    Returns the seconds of a step, and the ratio of each repetition to steps that torchrun starts alone, ascending.
+    """
+    torchrun = str(Path(sys.executable).with_name("torchrun"))
+    command = ("--standalone", "--nproc-per-node", str(processes), str(SHARDED))
+    measuring = Measuring(min_steps=150, max_steps=150, max_measure_s=60.0)
+    request = Request("measure", torchrun, command, (Configuration(),), measuring)
+    ways: dict[str, Callable[[], str]] = {
+        "plain": lambda: _printed(torchrun, *command),
+        "trial": lambda: _measured(folder, request),
+    }
+    found: dict[str, list[float]] = {way: [] for way in ways}
+    for number in range(repetitions):
+        for way in sorted(ways, reverse=bool(number % 2)):
+            found[way].append(float(ways[way]().split("STEP_S")[1].split()[0]))
+    ratios = [trial / plain for trial, plain in zip(found["trial"], found["plain"], strict=True)]
+    return statistics.median(found["plain"]), sorted(ratios)
+
+
 def _launch(folder: Path, configuration: Configuration) -> tuple[str, ...]:
     bundle = folder / f"bundle-{configuration.engine}"
     if not bundle.exists():
@@ -123,6 +145,10 @@ def _launch(folder: Path, configuration: Configuration) -> tuple[str, ...]:
 def _trial(folder: Path, configuration: Configuration, options: tuple[str, ...]) -> str:
     measuring = Measuring(min_steps=300, max_steps=300, max_measure_s=60.0)
     request = Request("measure", str(STEPS), options, (configuration,), measuring, BatchControl("loaders", (0,)))
+    return _measured(folder, request)
+
+
+def _measured(folder: Path, request: Request) -> str:
     result = _launcher(folder).run(request, devices=(), on_event=lambda event: None, cancel=threading.Event())
     return (result.directory / "stdout.log").read_text()
 
@@ -174,8 +200,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--launched", action="store_true", help="launched steps only")
+    parser.add_argument("--processes", type=int, help="steps of a trial in so many processes only")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if options.processes:
+        with tempfile.TemporaryDirectory(prefix="autotune-overhead-") as folder:
+            step_s, ratios = sharded_steps(Path(folder), processes=options.processes, repetitions=options.times)
+        middle, spread = statistics.median(ratios), " ".join(f"{one:.3f}" for one in ratios)
+        print(f"{options.processes} processes, {1e3 * step_s:.2f} ms a step: {middle:.3f}x in a trial ({spread})")
+        return 0
     if options.launched:
         with tempfile.TemporaryDirectory(prefix="autotune-overhead-") as folder:
             steps = {width: launched_steps(Path(folder), width=width, repetitions=options.times) for width in WIDTHS}

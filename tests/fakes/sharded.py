@@ -23,6 +23,7 @@ from autotune.records.codec import dumps, loads
 from autotune.records.configuration import Configuration
 from autotune.records.graph import ActivationGraph, StepTrace
 from autotune.records.plan import ALL, Plan
+from autotune.worker.absent.communication import send_nothing
 from autotune.worker.describing.allocations import Allocations
 from autotune.worker.describing.dimensions import Dimensions
 from autotune.worker.describing.graph_description import GraphDescription
@@ -296,9 +297,18 @@ def check_peaks(kind: str) -> None:
         assert simulated == pytest.approx(script.peak(batch), rel=most), (batch, plans)
 
 
+def own_peak(kind: str) -> None:
+    """Print the peak of a step that nothing plans."""
+    script = Sharded(kind)
+    script.engine.use(Configuration())
+    sys.stdout.write(f"{script.peak(32)} bytes\n")
+
+
 if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        send_nothing(int(sys.argv[2]))  # this process stands for the first of so many
     dist.init_process_group("gloo")
-    for what in (check, check_peaks):
+    for what in [own_peak] if len(sys.argv) > 2 else (check, check_peaks, own_peak):
         torch._dynamo.reset()
         with clean_torch(), restored_torch():
             what(sys.argv[1])

@@ -49,14 +49,9 @@ def test_the_peak_is_predicted_at_any_batch_size(kind: str) -> None:
     check_peaks(kind)
 
 
-@pytest.mark.slow
-@pytest.mark.process
-@pytest.mark.parametrize("processes", [2, 4])
-@pytest.mark.parametrize("kind", ["sharded", "every second wrapped", "data parallel"])
-def test_each_of_several_processes_has_the_same_plans(kind: str, processes: int) -> None:
-    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone"]
+def output_of(*arguments: str) -> str:
     ran = subprocess.run(
-        [*launcher, "-m", "tests.fakes.sharded", kind],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         timeout=600,
@@ -65,7 +60,23 @@ def test_each_of_several_processes_has_the_same_plans(kind: str, processes: int)
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
     assert ran.returncode == 0, ran.stderr[-2000:]
-    assert sorted(map(int, re.findall(r"rank (\d+) of", ran.stdout))) == list(range(processes))
+    return ran.stdout
+
+
+def peaks_in(printed: str) -> list[int]:
+    return list(map(int, re.findall(r"(\d+) bytes", printed)))
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("kind", ["sharded", "every second wrapped", "data parallel"])
+def test_each_of_several_processes_has_the_same_plans(kind: str, processes: int) -> None:
+    launcher = ("-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone")
+    printed = output_of(*launcher, "-m", "tests.fakes.sharded", kind)
+    assert sorted(map(int, re.findall(r"rank (\d+) of", printed))) == list(range(processes))
+    (alone,) = peaks_in(output_of("-m", "tests.fakes.sharded", kind, str(processes)))
+    assert peaks_in(printed) == pytest.approx([alone] * processes, rel=0.05)
 
 
 def test_memory_of_sharded_parameters_is_that_of_this_process() -> None:

@@ -55,7 +55,12 @@ def send_nothing(processes: int) -> None:
         "get_backend": lambda *given, **named: backends.asked(get_backend(*given, **named)),
         "is_nccl_available": lambda: True,
         "broadcast_object_list": lambda *_, **__: None,
-        **{name: _as_others_have(getattr(library, name), *names, get_backend) for name, names in _ALIKE.items()},
+        # Before torch 2.13 two of them have other names only.
+        **{
+            name: _as_others_have(getattr(library, name), *names, get_backend)
+            for name, names in _ALIKE.items()
+            if hasattr(library, name)
+        },
     }
     for name, function in functions.items():
         for holder in (distributed, library, distributed.device_mesh):
@@ -124,9 +129,11 @@ class _Backends:
 _ALIKE: Mapping[str, tuple[str, str]] = {
     "all_gather": ("tensor_list", "tensor"),
     "all_gather_into_tensor": ("output_tensor", "input_tensor"),
+    "all_gather_single": ("output_tensor", "input_tensor"),
     "gather": ("gather_list", "tensor"),
     "reduce_scatter": ("output", "input_list"),
     "reduce_scatter_tensor": ("output", "input"),
+    "reduce_scatter_single": ("output", "input"),
     "scatter": ("tensor", "scatter_list"),
     "all_to_all": ("output_tensor_list", "input_tensor_list"),
     "all_to_all_single": ("output", "input"),
