@@ -194,3 +194,27 @@ def test_sharded_parameters_may_begin_without_memory_or_on_the_cpu() -> None:
         number=8,
     )
     assert printed.splitlines() == ["cuda:0 torch.Size([2, 16])", "cpu cpu", "cuda:0 False"]
+
+
+@pytest.mark.parametrize(("number", "seen"), [(1, 1), (2, 2), (16, 8)])
+def test_a_process_sees_the_gpus_of_its_machine(number: int, seen: int) -> None:
+    printed = run_on_absent_card(
+        "print(torch.cuda.device_count(), torch.accelerator.device_count(), torch.cuda.current_device())",
+        number=number,
+    )
+    assert printed.split() == [str(seen), str(seen), "0"]
+
+
+def test_one_process_on_several_gpus_is_refused() -> None:
+    printed = run_on_absent_card(
+        """
+        layers = torch.nn.Linear(4, 4).cuda()
+        torch.nn.DataParallel(layers, device_ids=[0])
+        try:
+            torch.nn.DataParallel(layers)
+        except Exception as error:
+            print(error)
+        """,
+        number=2,
+    )
+    assert printed.strip() == "DataParallel trains one process on several GPUs, and a process for each is followed"

@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from .recorder import CannotFollowError
+
 # torch's backend for its own tests, which sends nothing.
 _SENDS_NOTHING = "fake"
 _NCCL, _GLOO = "nccl", "gloo"
@@ -36,6 +38,7 @@ def send_nothing(processes: int) -> None:
     backends = _Backends(processes)
     if processes > 1:
         os.environ.update(_variables(processes))
+        _refuse_data_parallel()
 
     @functools.wraps(make_first)
     def make_first_group(backend: Any = None, *arguments: Any, **keywords: Any) -> Any:
@@ -71,6 +74,11 @@ def send_nothing(processes: int) -> None:
     _reduce_nothing()
 
 
+def on_machine(processes: int) -> int:
+    """Return how many of several processes, each with a GPU, are on the machine of the first."""
+    return min(processes, _MOST_ON_MACHINE)
+
+
 def is_launched() -> bool:
     """Return whether torchrun has started this process; one that is followed alone has its variables, too."""
     return os.environ.get(_RUN, _ALONE) != _ALONE
@@ -78,12 +86,12 @@ def is_launched() -> bool:
 
 def _variables(processes: int) -> dict[str, str]:
     """Return what torchrun tells the first of so many processes, with up to eight on a machine."""
-    on_machine = min(processes, _MOST_ON_MACHINE)
+    local = on_machine(processes)
     return {
         **dict.fromkeys(("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK"), "0"),
         **dict.fromkeys(("WORLD_SIZE", "ROLE_WORLD_SIZE"), str(processes)),
-        "LOCAL_WORLD_SIZE": str(on_machine),
-        "GROUP_WORLD_SIZE": str(-(-processes // on_machine)),
+        "LOCAL_WORLD_SIZE": str(local),
+        "GROUP_WORLD_SIZE": str(-(-processes // local)),
         "MASTER_ADDR": "localhost",
         "MASTER_PORT": "29500",
         _RUN: _ALONE,
@@ -213,6 +221,22 @@ def _future(tensor: torch.Tensor) -> Any:
     future: Any = torch.futures.Future()
     future.set_result(tensor)
     return future
+
+
+def _refuse_data_parallel() -> None:
+    """Refuse to follow one process that trains on several GPUs."""
+    wrapper = importlib.import_module("torch.nn.parallel.data_parallel").DataParallel
+    make = wrapper.__init__
+
+    @functools.wraps(make)
+    def make_for_one(self: Any, *arguments: Any, **keywords: Any) -> None:
+        make(self, *arguments, **keywords)
+        if len(getattr(self, "device_ids", ())) > 1:
+            raise CannotFollowError(
+                "DataParallel trains one process on several GPUs, and a process for each is followed"
+            )
+
+    wrapper.__init__ = make_for_one
 
 
 def _reduce_nothing() -> None:

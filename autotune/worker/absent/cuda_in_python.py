@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol, Self
 import torch
 
 from ...records.cards import Card
+from .communication import on_machine
 
 # What a process has of the device before its first tensor. Scripts that size themselves by it see a fresh card.
 _CONTEXT_BYTES = 512 << 20
@@ -239,8 +240,8 @@ def answer_for(card: Card, watch: Watch) -> None:
         "is_available": lambda: True,
         "_is_compiled": lambda: True,
         "is_initialized": lambda: True,
-        "device_count": lambda: 1,
-        "_device_count_nvml": lambda: 1,
+        "device_count": lambda: on_machine(card.number),
+        "_device_count_nvml": lambda: on_machine(card.number),
         "current_device": lambda: 0,
         "_exchange_device": lambda *_: 0,
         "_maybe_exchange_device": lambda *_: 0,
@@ -286,5 +287,5 @@ def answer_for(card: Card, watch: Watch) -> None:
         setattr(torch.cuda.nvtx, name, lambda *_, **__: 0)
     native: Any = torch._C
     native._scatter = _scatter
-    native._cuda_getDeviceCount = lambda: 1
+    native._cuda_getDeviceCount = lambda: on_machine(card.number)
     native._cuda_isCurrentStreamCapturing = lambda: False
