@@ -27,14 +27,12 @@ def launcher_of(
     """Make the launcher of a study's runs; UsageError if this machine, or the Ray cluster at ``address``, will not do.
 
     ``files`` says how the script's folder comes to a node, and ``resource`` names what a node must have. Each run asks
-    for the GPUs that the spec says, if the cluster has any.
+    for the GPUs that the spec names, or for those of its processes if the cluster has any.
     """
     if address is None:
         for name, value in {"--cluster-files": files, "--cluster-resource": resource}.items():
             if value not in (None, ""):
                 raise UsageError(f"{name} goes with --cluster", hint="name the cluster as well, as in --cluster ray")
-        if spec.gpus_per_run == 0:
-            raise UsageError("--gpus-per-run 0 goes with --cluster", hint="leave it out: the script chooses its GPUs")
         from .local_launcher import make_launcher
 
         yield make_launcher(spec, runs)
@@ -56,8 +54,9 @@ def launcher_of(
     archive = pack(folder) if files == "send" else None
     ray = connect(address)
     try:
-        has_gpus = ray.cluster_resources().get("GPU", 0) >= 1
-        gpus = 0 if spec.gpus_per_run == 0 or not has_gpus else spec.gpus_of_run
+        gpus = spec.gpus_per_run
+        if gpus is None:
+            gpus = spec.gpus_of_run if ray.cluster_resources().get("GPU", 0) >= 1 else 0
         terms = Terms(
             python="" if spec.python == find_interpreter(None) else spec.python,
             working_directory=str(folder),
@@ -72,6 +71,15 @@ def launcher_of(
             yield launcher
     finally:
         ray.shutdown()
+
+
+def check_gpus(spec: StudySpec, address: str | None) -> None:
+    """Raise UsageError for a number of GPUs that no run would have: on this machine, of GPUs that are not named."""
+    if address is None and spec.gpus_per_run is not None and not (spec.devices and spec.gpus_per_run):
+        raise UsageError(
+            f"--gpus-per-run {spec.gpus_per_run} goes with --cluster, or with --devices that are named",
+            hint="leave it out: the script chooses its GPUs",
+        )
 
 
 def keep_to_kind(launcher: Launcher, measured_on: Environment) -> None:

@@ -186,8 +186,8 @@ DeviceOption = Annotated[
     parsed_by(
         parse_devices,
         "--devices",
-        metavar="0",
-        help="The GPU to run on, or several, as in 0,1. Default: the script's choice.",
+        metavar="0,1",
+        help="The GPUs to run on. Default: the script's choice.",
     ),
 ]
 StartTimeoutOption = Annotated[

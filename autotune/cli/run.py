@@ -126,7 +126,7 @@ def run(
             metavar="N",
             min=0,
             help="GPUs of each trial, of --devices or of a cluster; 0 for all processors of a cluster's node. Default: "
-            "as many as torchrun or accelerate starts processes, and 1 for other scripts.",
+            "as many as torchrun, accelerate or deepspeed is told to start processes, and 1 for a script.",
         ),
     ] = None,
     cluster: options.ClusterOption = None,
@@ -163,11 +163,12 @@ def run(
     The same command again resumes the study.
     """
     from ..store.database import open_store
-    from .cluster import launcher_of
+    from .cluster import check_gpus, launcher_of
     from .places import prepare_storage, runs_of, shown_storage
     from .spec import check_same, default_study_name, spec_of
 
     spec = spec_of(context.params)
+    check_gpus(spec, cluster)
     name = default_study_name(spec) if study is None else study
     # Before the study is touched: the launcher may refuse the options.
     with (

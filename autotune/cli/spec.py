@@ -37,7 +37,7 @@ _FIXED = {
     "choices": "--allow",
     "look_ahead": "--look-ahead",
     "max_error": "--max-error",
-    "gpus_per_run": "--gpus-per-run",
+    "gpus_of_run": "--gpus-per-run",
 }
 
 

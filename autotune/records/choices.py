@@ -95,6 +95,18 @@ class EngineChoice(Choice):
         raise AssertionError(f"{self.name}={value} is in no configuration")
 
 
+def _own_precision(facts: Facts) -> str:
+    """Say how a script sees to its precision itself; empty where it is float32 throughout."""
+    found = facts.precision
+    if found is None:
+        return ""
+    if found.autocast is not None:
+        return f"the script trains under autocast already ({found.autocast})"
+    if found.grad_scaler:
+        return "the script has a GradScaler, so it sees to its precision itself"
+    return "" if found.parameters == "float32" else f"the model's parameters are {found.parameters}, not float32"
+
+
 @dataclass(frozen=True, kw_only=True)
 class AutocastChoice(Choice):
     """The type that the training forward is computed in."""
@@ -106,14 +118,7 @@ class AutocastChoice(Choice):
 
     def refusal_for(self, facts: Facts) -> str:
         """Refuse where the script itself says something of its precision."""
-        found = facts.precision
-        if found is None:
-            return ""
-        if found.autocast is not None:
-            return f"the script trains under autocast already ({found.autocast})"
-        if found.grad_scaler:
-            return "the script has a GradScaler, so it sees to its precision itself"
-        return "" if found.parameters == "float32" else f"the model's parameters are {found.parameters}, not float32"
+        return _own_precision(facts)
 
     @property
     def by_hand(self) -> str:
@@ -149,7 +154,10 @@ class GatherChoice(Choice):
     @property
     def by_hand(self) -> str:
         """Say it for the script."""
-        return "Give `fully_shard` `reshard_after_forward=False`."
+        return (
+            "Give `fully_shard` `reshard_after_forward=False`. After a forward without a backward, such as an "
+            "evaluation, call `reshard()` of the sharded modules."
+        )
 
     def stack_line(self, value: str) -> StackLine:
         """Say it around the model."""
@@ -158,10 +166,11 @@ class GatherChoice(Choice):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyChoice(Choice):
-    """A type in the mixed precision policy of ``fully_shard``."""
+    """Types in the mixed precision policy of ``fully_shard``, by the policy's fields."""
 
-    field: str
-    dtype: str
+    fields: tuple[tuple[str, str], ...]
+    gives_back: str = ""  # the type of what the outermost modules give back, where it has to be said
+    reduces_as: str = ""  # the type that gradients are added up in, unless another choice says so
     made_by = "sharding.Policy"
 
     def refusal_for(self, facts: Facts) -> str:
@@ -170,18 +179,21 @@ class PolicyChoice(Choice):
             return refusal
         if facts.sharding is not None and facts.sharding.has_policy:
             return "the script itself gives fully_shard a mixed precision policy"
-        parameters = "float32" if facts.precision is None else facts.precision.parameters
-        return "" if parameters == "float32" else f"the model's parameters are {parameters}, not float32"
+        return _own_precision(facts)
 
     @property
     def by_hand(self) -> str:
         """Say it for the script."""
-        return f"Give `fully_shard` an `mp_policy` with `{self.field}=torch.{self.dtype}`."
+        fields = [f"`{field}=torch.{dtype}`" for field, dtype in self.fields]
+        if self.reduces_as:
+            fields.append(f"`reduce_dtype=torch.{self.reduces_as}` (unless `bf16-reduce` is on)")
+        outermost = f"; the outermost also `output_dtype=torch.{self.gives_back}`" if self.gives_back else ""
+        return f"Give each `fully_shard` an `mp_policy` with {' and '.join(fields)}{outermost}."
 
     def stack_line(self, value: str) -> StackLine:
         """Say it around the model."""
         del value
-        return StackLine("model", {self.field: self.dtype}, layer="fully_shard")
+        return StackLine("model", dict(self.fields), layer="fully_shard")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,25 +344,26 @@ TORCH_CHOICES: tuple[Choice | RefusedChoice, ...] = (
     ),
     GatherChoice(
         name="keep-gathered",
-        does="parameters that fully_shard has gathered for the forward stay for the backward (fewer gathers)",
+        does="parameters that fully_shard gathers stay from forward to backward: fewer gathers, more memory",
     ),
     PolicyChoice(
         name="bf16-shards",
         does="fully_shard gathers and computes in bfloat16 (changes what is computed)",
-        field="param_dtype",
-        dtype="bfloat16",
+        fields=(("param_dtype", "bfloat16"),),
+        gives_back="float32",
+        reduces_as="float32",
         changes=(
-            "sharded modules compute in bfloat16, with 8 significant bits in place of 24, evaluation included. "
-            "Gradients are added up over processes in float32 unless `bf16-reduce` is on, too. Sharded parameters and "
-            "the optimizer stay in float32, and so does a loss outside the model."
+            "sharded modules compute in bfloat16, with 8 significant bits in place of 24: all operators, a loss in the "
+            "model, and evaluation. What the outermost of them gives back is float32, and so are their parameters, the "
+            "optimizer, and a loss outside the model. Gradients are added up over processes in float32 unless "
+            "`bf16-reduce` is on, too."
         ),
         excludes=("bf16",),
     ),
     PolicyChoice(
         name="bf16-reduce",
         does="fully_shard adds up gradients over processes in bfloat16 (changes what is computed)",
-        field="reduce_dtype",
-        dtype="bfloat16",
+        fields=(("reduce_dtype", "bfloat16"),),
         changes="gradients are added up over processes in bfloat16, with 8 significant bits in place of 24.",
     ),
     AllocatorChoice(

@@ -10,15 +10,21 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class _Launcher:
-    """The options that say how many processes a launcher starts, and the number without them, None for all GPUs."""
+    """The option that says how many processes a launcher starts, and the number without it, None for all GPUs.
 
-    options: tuple[str, ...]
+    ``machines`` is the option for the number of machines that those processes are spread over, empty for none. Options
+    may be cut short from ``shortest`` on, and have ``_`` for ``-``.
+    """
+
+    processes: str
+    shortest: str
     default: int | None
+    machines: str = ""
 
 
-_TORCHRUN = _Launcher(("--nproc-per-node", "--nproc_per_node"), 1)
-_ACCELERATE = _Launcher(("--num-processes", "--num_processes"), None)
-_DEEPSPEED = _Launcher(("--num-gpus", "--num_gpus"), None)
+_TORCHRUN = _Launcher("--nproc-per-node", "--np", 1)
+_ACCELERATE = _Launcher("--num-processes", "--num-p", None, machines="--num-machines")
+_DEEPSPEED = _Launcher("--num-gpus", "--num-g", None)
 
 # By the program's name, and by the module's where `python -m` runs it.
 _LAUNCHERS = {
@@ -26,8 +32,12 @@ _LAUNCHERS = {
     "torch.distributed.run": _TORCHRUN,
     "torch.distributed.launch": _TORCHRUN,
     "accelerate": _ACCELERATE,
+    "accelerate-launch": _ACCELERATE,
+    "accelerate.commands.accelerate_cli": _ACCELERATE,
     "accelerate.commands.launch": _ACCELERATE,
     "deepspeed": _DEEPSPEED,
+    "ds": _DEEPSPEED,
+    "deepspeed.launcher.runner": _DEEPSPEED,
 }
 
 
@@ -36,13 +46,26 @@ def started_processes(script: str, module: str, arguments: Sequence[str]) -> int
     launcher = _LAUNCHERS.get(module or Path(script).name)
     if launcher is None:
         return 1
-    own = list(_before_script(arguments))
-    number = str(launcher.default)
-    for word, after in itertools.pairwise([*own, ""]):
-        option, has_value, value = word.partition("=")
-        if option in launcher.options:
-            number = value if has_value else after
-    return int(number) if number.isdecimal() and int(number) else None
+    given = _options(arguments)
+    named = [value for option, value in given if _means(option, launcher.processes, launcher.shortest)]
+    machines = [value for option, value in given if launcher.machines and _means(option, launcher.machines)]
+    number = _number(named[-1]) if named else launcher.default
+    return number if number is None else max(1, number // (_number(machines[-1]) or 1 if machines else 1))
+
+
+def _options(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """Return the options before the script, each with its value or the word behind it."""
+    own = [*_before_script(arguments), ""]
+    words = ((word.partition("="), after) for word, after in itertools.pairwise(own))
+    return [(option.replace("_", "-"), value if equals else after) for (option, equals, value), after in words]
+
+
+def _means(option: str, name: str, shortest: str = "") -> bool:
+    return name.startswith(option) and len(option) >= len(shortest or name)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() and int(text) else None
 
 
 def _before_script(arguments: Sequence[str]) -> Iterator[str]:

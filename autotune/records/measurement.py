@@ -102,9 +102,7 @@ class Measurement:
     schedules: tuple[Schedule, ...] = ()  # those that follow optimizer steps
     # How much longer an epoch waits for its first batch than for others; None where no second epoch was seen to begin.
     epoch_wait_s: float | None = None
-    rank_peaks: tuple[
-        Peaks, ...
-    ] = ()  # those of each of several processes, by rank; of those that share a GPU without the device's
+    rank_peaks: tuple[Peaks, ...] = ()  # of each of several processes, by rank; `device` is that of a GPU it has alone
 
     @property
     def step_time_s(self) -> float:

@@ -29,8 +29,8 @@ class GroupDifference:
     1. ``absolute`` is its largest difference. ``relative`` is the same over the largest value of the group in the other
     run; of a model over that of the output; of a buffer over that of the buffer, at least 0.001. Both are None where
     the difference has no size: the value is missing in one run, not finite, or the state of a generator. ``relative``
-    is None as well where that largest value is zero. ``rank`` is that of the process which differs most, None of one
-    process alone.
+    is None as well where that largest value is zero. ``rank`` is that of the process which differs most, None where one
+    process alone was compared.
     """
 
     group: ValueGroup

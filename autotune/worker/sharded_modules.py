@@ -6,6 +6,7 @@ default.
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -27,8 +28,22 @@ def inner_sharded(root: nn.Module) -> Iterator[Any]:
 
 
 def gathers_twice(module: Any) -> bool:
-    """Return whether a sharded module gives its parameters back after the forward and gathers them once more."""
-    return any(getattr(group, "_reshard_after_forward", True) for group in _groups(module))
+    """Return whether a sharded module gives its parameters back after the forward and gathers them once more.
+
+    A module that keeps a part of them, as the script has said, does not count.
+    """
+    return any(
+        getattr(group, "_reshard_after_forward", True) and not getattr(group, "_use_post_forward_mesh", False)
+        for group in _groups(module)
+    )
+
+
+def keep_output_type(module: nn.Module) -> None:
+    """Have a sharded module give back what it computes, in whichever type; others are left alone."""
+    kind = _kind()
+    policy = getattr(_state(module), "_mp_policy", None) if kind is not None and isinstance(module, kind) else None
+    if policy is not None and policy.output_dtype is not None:
+        _state(module)._mp_policy = dataclasses.replace(policy, output_dtype=None)
 
 
 def sharding_facts(roots: Iterable[nn.Module]) -> ShardingFacts | None:
@@ -57,4 +72,6 @@ def _state(module: Any) -> Any:
 def _groups(module: Any) -> list[Any]:
     state = _state(module)
     groups = getattr(state, "_fsdp_param_groups", None)
-    return [getattr(state, "_fsdp_param_group", None)] if groups is None else list(groups)
+    # Before torch 2.12 there was at most one.
+    found = [getattr(state, "_fsdp_param_group", None)] if groups is None else list(groups)
+    return [group for group in found if group is not None]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from autotune.records.choices import choices_of
 from autotune.records.configuration import Configuration
 from autotune.records.facts import PrecisionFacts, ShardingFacts
 from autotune.worker.choices.made import MadeChoices
-from autotune.worker.sharded_modules import sharding_facts
+from autotune.worker.sharded_modules import gathers_twice, sharding_facts
 from tests.fakes.study_record import FACTS
 
 pytestmark = pytest.mark.filterwarnings("ignore:FSDP2-wrapped module:UserWarning")
@@ -74,11 +75,21 @@ class Script:
     def step(self) -> torch.Tensor:
         """Return the outputs of a training call, whose loss has gone backward."""
         torch.manual_seed(1)
-        outputs: torch.Tensor = self.choices.around(self.net, self.net)(torch.randn(4, 8))
-        self.gathered = [not isinstance(block.up.weight, DTensor) for block in self.net.blocks]
-        self.types = {block.up.weight.dtype for block in self.net.blocks if not isinstance(block.up.weight, DTensor)}
         self.net.zero_grad()
+        outputs: torch.Tensor = self.choices.around(self.net, self.net)(torch.randn(4, 8))
+        self.gathered = self.now_gathered()
+        self.types = {block.up.weight.dtype for block in self.net.blocks if not isinstance(block.up.weight, DTensor)}
         outputs.square().mean().backward()
+        return outputs
+
+    def now_gathered(self) -> list[bool]:
+        return [not isinstance(block.up.weight, DTensor) for block in self.net.blocks]
+
+    def evaluate(self) -> torch.Tensor:
+        self.net.eval()
+        with torch.no_grad():
+            outputs: torch.Tensor = self.net(torch.ones(2, 8))
+        self.net.train()
         return outputs
 
     def problem(self) -> str:
@@ -99,8 +110,59 @@ def test_parameters_that_stay_gathered_change_no_bit() -> None:
     assert all(map(torch.equal, plain.gradients(), kept.gradients()))
     assert len(kept.gradients()) == 10
     assert kept.problem() == ""
-    kept.step()
-    assert kept.gathered == [False, False], "undone"
+    kept.net(torch.randn(4, 8))
+    assert kept.now_gathered() == [False, False], "undone"
+
+
+def trained(script: Script, between: Callable[[Script], object]) -> list[float]:
+    """Return the losses of steps with something between backward and step."""
+    optimizer = torch.optim.SGD(script.net.parameters(), lr=0.1)
+    losses = []
+    for _ in range(4):
+        losses.append(float(script.step().detach().square().mean()))
+        between(script)
+        script.choices.before_step(optimizer)
+        optimizer.step()
+        losses.append(float(script.evaluate().sum()))
+    return losses
+
+
+BETWEEN: dict[str, Callable[[Script], object]] = {
+    "nothing": lambda script: None,
+    "an evaluation": lambda script: script.evaluate(),
+    "a training call without a backward": lambda script: script.choices.around(script.net, script.net)(
+        torch.ones(2, 8)
+    ),
+    "torch's way to evaluate": lambda script: (
+        script.net.set_reshard_after_forward(False),
+        script.evaluate(),
+        script.net.set_reshard_after_forward(True),
+        script.net.reshard(),
+        [block.reshard() for block in script.net.blocks],
+    ),
+}
+
+
+@pytest.mark.parametrize("between", BETWEEN)
+def test_no_step_is_missed_whatever_comes_between_backward_and_step(between: str) -> None:
+    def make() -> Net:
+        net = sharded()
+        net.set_reshard_after_forward(True)  # what stays gathered at the root would miss a step in the script, too
+        return net
+
+    plain, kept = Script(make=make), Script("keep-gathered=1", make=make)
+    assert trained(plain, BETWEEN[between]) == trained(kept, BETWEEN[between])
+    assert kept.gathered == [True, True]
+    assert kept.now_gathered() == [False, False]
+
+
+def test_a_module_that_the_script_has_keep_a_part_is_left_alone() -> None:
+    groups = [SimpleNamespace(_reshard_after_forward=True, _use_post_forward_mesh=part) for part in (False, True)]
+    module = SimpleNamespace(_get_fsdp_state=lambda: SimpleNamespace(_fsdp_param_groups=groups[1:]))
+    assert not gathers_twice(module)
+    groups.reverse()
+    module = SimpleNamespace(_get_fsdp_state=lambda: SimpleNamespace(_fsdp_param_groups=groups[1:]))
+    assert gathers_twice(module)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +186,7 @@ def test_shards_in_bfloat16_compute_so_and_outputs_are_as_wide_as_before() -> No
 
     exact, near = plain.step(), narrow.step()
 
-    assert near.dtype == exact.dtype == torch.float32
+    assert near.dtype == narrow.evaluate().dtype == torch.float32
     assert narrow.types == {torch.bfloat16}
     assert not torch.equal(near, exact)
     torch.testing.assert_close(near, exact, rtol=0.05, atol=0.05)
@@ -150,6 +212,40 @@ def test_both_make_one_policy() -> None:
         assert both.net.blocks[0]._get_fsdp_state()._mp_policy.reduce_dtype == torch.bfloat16
     finally:
         both.choices.undo()
+
+
+@pytest.mark.parametrize("make", [lambda: sharded(blocks=False), lambda: sharded(root=False)])
+def test_each_outermost_module_gives_back_float32(make: Callable[[], Net]) -> None:
+    script = Script("bf16-shards=1", make=make)
+    assert script.step().dtype == script.evaluate().dtype == torch.float32
+    assert script.problem() == ""
+
+
+def test_by_hand_the_same_is_computed() -> None:
+    policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    outermost = replace(policy, output_dtype=torch.float32)
+
+    def make() -> Net:
+        net = sharded(root=False, mp_policy=policy)
+        fsdp.fully_shard(net, mp_policy=outermost)
+        return net
+
+    by_hand, chosen = Script(make=make), Script("bf16-shards=1")
+    assert torch.equal(by_hand.step(), chosen.step())
+    assert all(map(torch.equal, by_hand.gradients(), chosen.gradients()))
+    chosen.choices.undo()
+    said = choices_of("aot")["bf16-shards"].by_hand
+    assert all(f"{name}=torch.{dtype}" in said for name, dtype in policy_fields(outermost))
+
+
+def policy_fields(policy: MixedPrecisionPolicy) -> list[tuple[str, str]]:
+    given = vars(policy).items()
+    return [(name, str(value).removeprefix("torch.")) for name, value in given if isinstance(value, torch.dtype)]
+
+
+def test_a_model_that_was_sharded_before_is_told_apart() -> None:
+    choices = MadeChoices(Configuration("eager", choices=("bf16-shards=1",)), print)
+    assert "the model was sharded before; give fully_shard the policy" in str(choices.problem())
 
 
 def test_a_policy_of_the_scripts_stays() -> None:

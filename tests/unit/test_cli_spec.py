@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli import load_command, options, places
-from autotune.cli.cluster import launcher_of
+from autotune.cli.cluster import check_gpus, launcher_of
 from autotune.cli.spec import check_same, default_study_name, spec_of, target_arguments
 from autotune.errors import UsageError
 from autotune.records.study import Objective, StudySpec
@@ -90,16 +90,27 @@ def test_devices_that_do_not_come_out_even_are_refused(here):
         assert "a multiple of 2" in refused.value.hint
 
 
-def test_a_run_without_gpus_is_of_a_cluster(here):
-    refused = pytest.raises(UsageError, match="--gpus-per-run 0 goes with --cluster")
-    with refused, launcher_of(spec_from("run", "--gpus-per-run=0"), here, None):
-        pass
+def test_a_number_of_gpus_is_of_a_cluster_or_of_devices_that_are_named(here):
+    for typed in (["--gpus-per-run=2"], ["--gpus-per-run=0"], ["--gpus-per-run=0", "--devices=0"]):
+        spec = spec_from("run", *typed)
+        check_gpus(spec, "ray")
+        with pytest.raises(UsageError, match=r"--gpus-per-run [02] goes with --cluster, or with --devices"):
+            check_gpus(spec, None)
+    check_gpus(spec_from("run", "--gpus-per-run=2", "--devices=0,1"), None)
+    check_gpus(spec_from("run"), None)
+
+
+def test_one_study_has_one_number_of_gpus_in_each_run(here):
+    (here / "torchrun").touch()
+    spec = replace(spec_from("run"), script=str(here / "torchrun"), arguments=("--nproc-per-node", "gpu", "train.py"))
+    with pytest.raises(UsageError, match="another --gpus-per-run: 2, not 4"):
+        check_same("study", replace(spec, devices=(0, 1)), replace(spec, devices=(0, 1, 2, 3)))
 
 
 def test_another_number_of_gpus_is_another_study(here):
     one, two = spec_from("run"), spec_from("run", "--gpus-per-run=2")
     assert default_study_name(one) != default_study_name(two)
-    with pytest.raises(UsageError, match="another --gpus-per-run: none, not 2"):
+    with pytest.raises(UsageError, match="another --gpus-per-run: 1, not 2"):
         check_same("study", one, two)
 
 

@@ -25,6 +25,12 @@ from autotune.records.study import StudySpec
         ("/env/bin/accelerate launch --num_processes 2 train.py", 2),
         ("/env/bin/accelerate launch train.py --num_processes 2", None),
         ("/env/bin/deepspeed --num_gpus=2 train.py", 2),
+        ("/env/bin/torchrun --nproc-per 3 train.py", 3),
+        ("/env/bin/torchrun --nproc_per_node 0 train.py", None),
+        ("/env/bin/torchrun --nnodes 2 train.py", 1),
+        ("/env/bin/accelerate-launch --num_proc=4 --num_machines 2 train.py", 2),
+        ("/env/bin/accelerate launch --num_machines 1 --num_processes 4 train.py", 4),
+        ("/env/bin/accelerate launch --num_machines 2 train.py", None),
     ],
 )
 def test_the_launchers_own_options_say_how_many_processes_it_starts(command: str, processes: int | None) -> None:

@@ -48,7 +48,7 @@ class Autocast(MadeChoice):
         def under_autocast(*arguments: Any, **keywords: Any) -> Any:
             with torch.autocast(device, dtype=self._dtype), self._watching(own_class(root).__name__):
                 result = call(*arguments, **keywords)
-            return widened(result, self._dtype, self.note)
+            return tree_map(self._widened, result)
 
         return under_autocast
 
@@ -82,24 +82,18 @@ class Autocast(MadeChoice):
             return f"the script calls {name} under autocast already ({_name(torch.get_autocast_dtype(device))})"
         return ""
 
-
-def widened(result: Any, dtype: torch.dtype, note: Callable[[str], None]) -> Any:
-    """Return a model's outputs with tensors of a type as float32; ``note`` tells the outputs that keep the type."""
-
-    def widen(value: Any) -> Any:
+    def _widened(self, value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return value.float() if value.dtype == dtype else value
+            return value.float() if value.dtype == self._dtype else value
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            wide = copy.copy(value)
+            widened = copy.copy(value)
             for field in dataclasses.fields(value):
-                object.__setattr__(wide, field.name, tree_map(widen, getattr(value, field.name)))
-            return wide
+                object.__setattr__(widened, field.name, tree_map(self._widened, getattr(value, field.name)))
+            return widened
         held = getattr(value, "__dict__", {}).values()
-        if any(isinstance(one, torch.Tensor) and one.dtype == dtype for one in held):
-            note(f"outputs of class {type(value).__name__} keep {_name(dtype)}")
+        if any(isinstance(one, torch.Tensor) and one.dtype == self._dtype for one in held):
+            self.note(f"outputs of class {type(value).__name__} keep {_name(self._dtype)}")
         return value
-
-    return tree_map(widen, result)
 
 
 class _Entering:
