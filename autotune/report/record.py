@@ -21,6 +21,7 @@ from ..records.facts import (
     OutsideFacts,
     PrecisionFacts,
     RootFacts,
+    ShardingFacts,
 )
 from ..records.figures import Figures
 from ..records.graph import Calibration
@@ -56,6 +57,7 @@ class DescribedScript:
     roots: tuple[RootFacts, ...] = ()
     optimizers: tuple[OptimizerFacts, ...] = ()
     precision: PrecisionFacts | None = None
+    sharding: ShardingFacts | None = None  # None where nothing is sharded
     notes: tuple[str, ...] = ()
     calibration: Calibration | None = None
     fork_refusal: str = ""

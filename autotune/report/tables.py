@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ..records.cards import CARD_ERROR, smallest_card
 from ..records.engines import Target
-from ..records.facts import OptimizerFacts, PrecisionFacts
+from ..records.facts import OptimizerFacts, PrecisionFacts, ShardingFacts
 from ..records.figures import figure_cells
 from ..records.matrix import PhaseMemory
 from ..records.outcome import OUTCOMES
@@ -61,6 +61,7 @@ def environment_rows(described: DescribedScript) -> Rows:
         ("Model", ", ".join(f"{root.name} ({root.num_parameters:,} parameters)" for root in described.roots)),
         ("Optimizer", ", ".join(_optimizer(optimizer) for optimizer in described.optimizers)),
         ("Precision", _precision(described.precision)),
+        ("Sharding", _sharding(described.sharding)),
     ]
     return tuple((name, value) for name, value in rows if value)
 
@@ -377,3 +378,12 @@ def _precision(precision: PrecisionFacts | None) -> str:
         return ""
     autocast = f", autocast to {precision.autocast}" if precision.autocast else ""
     return f"{precision.parameters}{autocast}{', gradient scaler' if precision.grad_scaler else ''}"
+
+
+def _sharding(sharding: ShardingFacts | None) -> str:
+    if sharding is None:
+        return ""
+    twice = sharding.gathered_twice
+    again = f", {twice} of them gathered again for the backward" if twice else ""
+    modules = f"{sharding.modules} module{'s' * (sharding.modules > 1)}"
+    return f"{modules} with fully_shard{again}{', mixed precision' if sharding.has_policy else ''}"

@@ -11,7 +11,7 @@ from autotune.export.stack import build_stack
 from autotune.records.arrivals import Arrivals, Arrived
 from autotune.records.codec import dumps, loads
 from autotune.records.configuration import Configuration
-from autotune.records.facts import BatchControl, EpochFacts, OutsideFacts
+from autotune.records.facts import BatchControl, EpochFacts, OutsideFacts, ShardingFacts
 from autotune.records.figures import figure_cells, format_figures
 from autotune.records.look_ahead import Dimension, LookAhead, SeenBatch
 from autotune.records.measurement import Peaks
@@ -84,6 +84,23 @@ def test_every_stage_has_its_rows_and_sentences(make):
     assert len(tables[2].rows) == len(make().trials)
     assert setting_rows(made)
     assert all(name and value for name, value in environment_rows(made))
+
+
+@pytest.mark.parametrize(
+    ("sharding", "told"),
+    [
+        (
+            ShardingFacts(5, 4, has_policy=True),
+            "5 modules with fully_shard, 4 of them gathered again for the backward, ",
+        ),
+        (ShardingFacts(1, 0, has_policy=False), "1 module with fully_shard"),
+        (None, ""),
+    ],
+)
+def test_how_a_script_shards_is_told(sharding, told):
+    rows = dict(environment_rows(describe_facts(dataclasses.replace(FACTS, sharding=sharding))))
+    policy = "mixed precision" if sharding is not None and sharding.has_policy else ""
+    assert rows.get("Sharding", "") == told + policy
 
 
 def test_a_range_that_tells_nothing_is_not_written_out():
