@@ -218,3 +218,24 @@ def test_one_process_on_several_gpus_is_refused() -> None:
         number=2,
     )
     assert printed.strip() == "DataParallel trains one process on several GPUs, and a process for each is followed"
+
+
+def test_shards_are_drawn_within_bounds_and_the_time_limit_of_communication_is_set() -> None:
+    printed = run_on_absent_card(
+        """
+        import datetime, torch.distributed as dist
+        from torch.distributed.fsdp import fully_shard
+        dist.init_process_group("nccl")
+        with torch.device("meta"):
+            layer = torch.nn.Linear(16, 16)
+        fully_shard(layer)
+        layer.to_empty(device="cuda")
+        torch.nn.init.trunc_normal_(layer.weight, std=0.02)
+        whole = layer.weight.float()
+        torch.nn.init.trunc_normal_(whole, std=0.02)
+        dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=9), None)
+        print(layer.weight.to_local().shape)
+        """,
+        number=2,
+    )
+    assert printed.strip() == "torch.Size([8, 16])"

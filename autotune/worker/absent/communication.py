@@ -69,6 +69,9 @@ def send_nothing(processes: int) -> None:
         for holder in (distributed, library, distributed.device_mesh):
             if hasattr(holder, name):
                 setattr(holder, name, function)
+    # torch asks whether a group is one of NCCL's, by a class that a torch for CPUs lacks.
+    if not hasattr(library, "ProcessGroupNCCL"):
+        library.ProcessGroupNCCL = type("ProcessGroupNCCL", (), {})
     nccl: Any = torch.cuda.nccl
     nccl.version = lambda: _NCCL_VERSION
     _reduce_nothing()

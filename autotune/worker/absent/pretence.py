@@ -115,9 +115,10 @@ def _draw_once(recorder: AllocationRecorder) -> None:
     draw = nn.init.trunc_normal_
 
     def draw_hollow(tensor: torch.Tensor, *arguments: Any, **keywords: Any) -> torch.Tensor:
-        if not isinstance(tensor, FakeTensor):
+        local = getattr(tensor, "_local_tensor", tensor)  # of one that is sharded
+        if not isinstance(local, FakeTensor):
             return draw(tensor, *arguments, **keywords)
-        recorder.draw(lambda real: draw(real, *arguments, **keywords), tensor, cost=_TRUNCATED)
+        recorder.draw(lambda real: draw(real, *arguments, **keywords), local, cost=_TRUNCATED)
         return tensor
 
     nn.init.trunc_normal_ = draw_hollow
