@@ -134,22 +134,20 @@ class AutocastChoice(Choice):
         return StackLine("model", {"dtype": self.dtype}, layer="autocast")
 
 
-def _unsharded(facts: Facts) -> str:
-    return "" if facts.sharding is not None else "the script shards no module with fully_shard"
+_NOT_SHARDED = "the script shards no module with fully_shard"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GatherChoice(Choice):
-    """Whether sharded modules keep their gathered parameters from the forward to the backward."""
+    """Gathered parameters of sharded modules, kept from the forward to the backward."""
 
     made_by = "sharding.KeptGathered"
 
     def refusal_for(self, facts: Facts) -> str:
         """Refuse where no module gathers its parameters a second time."""
-        if refusal := _unsharded(facts):
-            return refusal
-        again = facts.sharding is not None and facts.sharding.gathered_twice
-        return "" if again else "no sharded module gathers its parameters a second time"
+        if facts.sharding is None:
+            return _NOT_SHARDED
+        return "" if facts.sharding.gathered_twice else "no sharded module gathers its parameters a second time"
 
     @property
     def by_hand(self) -> str:
@@ -175,9 +173,9 @@ class PolicyChoice(Choice):
 
     def refusal_for(self, facts: Facts) -> str:
         """Refuse where the script has a policy of its own, or no float32."""
-        if refusal := _unsharded(facts):
-            return refusal
-        if facts.sharding is not None and facts.sharding.has_policy:
+        if facts.sharding is None:
+            return _NOT_SHARDED
+        if facts.sharding.has_policy:
             return "the script itself gives fully_shard a mixed precision policy"
         return _own_precision(facts)
 

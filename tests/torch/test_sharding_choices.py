@@ -248,7 +248,7 @@ def policy_fields(policy: MixedPrecisionPolicy) -> list[tuple[str, str]]:
 
 def test_a_model_that_was_sharded_before_is_told_apart() -> None:
     choices = MadeChoices(Configuration("eager", choices=("bf16-shards=1",)), print)
-    assert "the model was sharded before; give fully_shard the policy" in str(choices.problem())
+    assert "the model was sharded before; only `autotune launch` gives" in str(choices.problem())
 
 
 def test_a_policy_of_the_scripts_stays() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,6 +13,7 @@ from autotune.cli import load_command, options, places
 from autotune.cli.cluster import check_gpus, launcher_of
 from autotune.cli.spec import check_same, default_study_name, spec_of, target_arguments
 from autotune.errors import UsageError
+from autotune.launch import ray as launch_ray
 from autotune.records.study import Objective, StudySpec
 
 
@@ -98,6 +100,34 @@ def test_a_number_of_gpus_is_of_a_cluster_or_of_devices_that_are_named(here):
             check_gpus(spec, None)
     check_gpus(spec_from("run", "--gpus-per-run=2", "--devices=0,1"), None)
     check_gpus(spec_from("run"), None)
+
+
+@pytest.mark.parametrize(
+    ("typed", "there", "gpus"),
+    [
+        ((), 8, 1),
+        ((), 0, 0),
+        (("--gpus-per-run=2",), 8, 2),
+        (("--gpus-per-run=2",), 0, 2),
+        (("--gpus-per-run=0",), 8, 0),
+    ],
+)
+def test_a_run_on_a_cluster_asks_for_the_gpus_that_were_named(here, monkeypatch, typed, there, gpus):
+    asked = []
+
+    class Launcher:
+        def __init__(self, ray, terms, **settings):
+            asked.append((terms.gpus, settings["num_posts"]))
+
+        def close(self):
+            pass
+
+    cluster = SimpleNamespace(cluster_resources=lambda: {"GPU": there}, shutdown=lambda: None)
+    monkeypatch.setattr(launch_ray, "connect", lambda address: cluster)
+    monkeypatch.setattr(launch_ray, "RayLauncher", Launcher)
+    with launcher_of(spec_from("run", "--devices=0,1", *typed), here, "ray"):
+        pass
+    assert asked == [(gpus, 1 if gpus == 2 else 2)]
 
 
 def test_one_study_has_one_number_of_gpus_in_each_run(here):

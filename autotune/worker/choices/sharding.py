@@ -81,7 +81,7 @@ class Policy(MadeChoice):
         if _policies.given:
             return ""
         if not _policies.is_at_work:
-            return "the model was sharded before; give fully_shard the policy that README.txt names"
+            return "the model was sharded before; only `autotune launch` gives fully_shard the policy"
         return "the script itself gives fully_shard a policy" if _policies.calls else "the script calls no fully_shard"
 
 
