@@ -6,6 +6,7 @@ import functools
 import itertools
 import random
 import sys
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -34,6 +35,10 @@ from tests.fakes.hooked import restored_torch
 from tests.fakes.planned import Trace, clean_torch, kept_bytes
 
 WIDTH, LENGTH, BLOCKS, BATCH = 32, 64, 4, 4
+# With these, parameters are most of a step's peak.
+_LARGE_WIDTH, _SMALL_BATCH = 256, 2
+# So long a communication's threads may hold what it has sent, in seconds.
+_PAUSE = 0.01
 
 
 class Block(nn.Module):
@@ -297,20 +302,61 @@ def check_peaks(kind: str) -> None:
         assert simulated == pytest.approx(script.peak(batch), rel=most), (batch, plans)
 
 
-def own_peak(kind: str) -> None:
-    """Print the peak of a step that nothing plans."""
+def print_peak(kind: str) -> None:
+    """Print the peak of a step that nothing plans, with this process's parameters."""
+    global WIDTH  # noqa: PLW0603  # what the modules are made with
+    WIDTH = _LARGE_WIDTH
     script = Sharded(kind)
     script.engine.use(Configuration())
-    sys.stdout.write(f"{script.peak(32)} bytes\n")
+    own = sum(_local(one).nbytes for one in script.net.parameters())
+    sys.stdout.write(f"{own + min(script.peak(_SMALL_BATCH) for _ in range(5))} bytes\n")
+
+
+def communicate_in_place() -> None:
+    """Have FSDP2's communication take no memory of its own, as over NCCL.
+
+    Gloo gathers and scatters through copies of all tensors; its broadcasts and sums need none.
+    """
+
+    def gather(output_tensor: torch.Tensor, input_tensor: torch.Tensor, *, group: Any, async_op: bool = False) -> None:
+        assert not async_op
+        parts = output_tensor.view(group.size(), -1)
+        parts[group.rank()].copy_(input_tensor.view(-1))
+        for rank, part in enumerate(parts):
+            dist.broadcast(part, group=group, group_src=rank)
+        time.sleep(_PAUSE)
+
+    def scatter(output: torch.Tensor, input: torch.Tensor, *, op: Any, group: Any, async_op: bool = False) -> None:  # noqa: A002
+        assert not async_op
+        dist.all_reduce(input, group=group)
+        if op == dist.ReduceOp.AVG:
+            input.div_(group.size())
+        output.view(-1).copy_(input.view(group.size(), -1)[group.rank()])
+        time.sleep(_PAUSE)
+
+    library: Any = dist
+    for function, names in (
+        (gather, ("all_gather_single", "all_gather_into_tensor")),
+        (scatter, ("reduce_scatter_single", "reduce_scatter_tensor")),
+    ):
+        for name in names:
+            setattr(library, name, function)
+
+
+def main(task: str, kind: str, processes: int = 1) -> None:
+    """Check a kind in each process, or print its ``peak``; with several ``processes`` this one is the first of them."""
+    if processes > 1:
+        send_nothing(processes)
+    dist.init_process_group("gloo")
+    if task == "peak" and processes == 1:
+        communicate_in_place()
+    for what in [print_peak] if task == "peak" else (check, check_peaks):
+        torch._dynamo.reset()
+        with clean_torch(), restored_torch():
+            what(kind)
+    sys.stdout.write(f"rank {dist.get_rank()} of {dist.get_world_size()}\n")
+    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        send_nothing(int(sys.argv[2]))  # this process stands for the first of so many
-    dist.init_process_group("gloo")
-    for what in [own_peak] if len(sys.argv) > 2 else (check, check_peaks, own_peak):
-        torch._dynamo.reset()
-        with clean_torch(), restored_torch():
-            what(sys.argv[1])
-    sys.stdout.write(f"rank {dist.get_rank()} of {dist.get_world_size()}\n")
-    dist.destroy_process_group()
+    main(*sys.argv[1:3], *map(int, sys.argv[3:]))

@@ -63,6 +63,11 @@ def output_of(*arguments: str) -> str:
     return ran.stdout
 
 
+def launcher(processes: int) -> list[str]:
+    torchrun = ["-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone"]
+    return [*torchrun, "-m", "tests.fakes.sharded"]
+
+
 def peaks_in(printed: str) -> list[int]:
     return list(map(int, re.findall(r"(\d+) bytes", printed)))
 
@@ -72,11 +77,18 @@ def peaks_in(printed: str) -> list[int]:
 @pytest.mark.parametrize("processes", [2, 4])
 @pytest.mark.parametrize("kind", ["sharded", "every second wrapped", "data parallel"])
 def test_each_of_several_processes_has_the_same_plans(kind: str, processes: int) -> None:
-    launcher = ("-m", "torch.distributed.run", f"--nproc-per-node={processes}", "--standalone")
-    printed = output_of(*launcher, "-m", "tests.fakes.sharded", kind)
+    printed = output_of(*launcher(processes), "check", kind)
     assert sorted(map(int, re.findall(r"rank (\d+) of", printed))) == list(range(processes))
-    (alone,) = peaks_in(output_of("-m", "tests.fakes.sharded", kind, str(processes)))
-    assert peaks_in(printed) == pytest.approx([alone] * processes, rel=0.05)
+
+
+@pytest.mark.slow
+@pytest.mark.process
+@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("kind", ["sharded", "kept gathered", "bf16", "every second wrapped", "data parallel"])
+def test_a_process_that_is_followed_alone_has_the_peak_of_a_real_one(kind: str, processes: int) -> None:
+    real = peaks_in(output_of(*launcher(processes), "peak", kind))
+    (alone,) = peaks_in(output_of("-m", "tests.fakes.sharded", "peak", kind, str(processes)))
+    assert real == pytest.approx([alone] * processes, rel=0.01)
 
 
 def test_memory_of_sharded_parameters_is_that_of_this_process() -> None:
