@@ -5,7 +5,6 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,5 +56,6 @@ class ProgressFile:
             changes["updated_s"] = time.monotonic()
         if "phase" in changes:
             changes["marks"] = self._state.marks + 1
-        self._state = replace(self._state, **changes)
+        for name, value in changes.items():
+            setattr(self._state, name, value)
         self._map[:] = self._state.to_bytes()

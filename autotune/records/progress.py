@@ -16,9 +16,12 @@ _MAGIC = b"ATP3"
 _PHASES: tuple[Phase, ...] = ("start", "forward", "backward", "optimizer")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Progress:
-    """The progress of a process; rank and number of processes are torch.distributed's, 0 and 1 without it."""
+    """The progress of a process; rank and number of processes are torch.distributed's, 0 and 1 without it.
+
+    A process changes its own several times a step, and copies would take a measurable part of a short one.
+    """
 
     phase: Phase
     index: int  # of the configuration under way

@@ -108,25 +108,16 @@ def launched_steps(folder: Path, *, width: int, repetitions: int) -> dict[str, f
     }
 
 
-def sharded_steps(folder: Path, *, processes: int, repetitions: int) -> tuple[float, list[float]]:
-    """Measure how many times as long steps take in a trial of several processes, which changes nothing in them.
+def sharded_steps(folder: Path, *, processes: int, repetitions: int) -> list[tuple[float, float]]:
+    """Measure a step in trials of several processes, and hooks' part of it, both in seconds; the shortest step first.
 
-    Returns the seconds of a step, and the ratio of each repetition to steps that torchrun starts alone, ascending.
+    Hooks are timed by themselves: steps of several processes scatter by more than hooks take.
     """
     torchrun = str(Path(sys.executable).with_name("torchrun"))
     command = ("--standalone", "--nproc-per-node", str(processes), str(SHARDED))
-    measuring = Measuring(min_steps=150, max_steps=150, max_measure_s=60.0)
-    request = Request("measure", torchrun, command, (Configuration(),), measuring)
-    ways: dict[str, Callable[[], str]] = {
-        "plain": lambda: _printed(torchrun, *command),
-        "trial": lambda: _measured(folder, request),
-    }
-    found: dict[str, list[float]] = {way: [] for way in ways}
-    for number in range(repetitions):
-        for way in sorted(ways, reverse=bool(number % 2)):
-            found[way].append(float(ways[way]().split("STEP_S")[1].split()[0]))
-    ratios = [trial / plain for trial, plain in zip(found["trial"], found["plain"], strict=True)]
-    return statistics.median(found["plain"]), sorted(ratios)
+    request = Request("measure", torchrun, command, (Configuration(),))
+    printed = [_measured(folder, request).split("STEP_S")[1].split()[:2] for _ in range(repetitions)]
+    return sorted((float(step_s), float(hooks_s)) for step_s, hooks_s in printed)
 
 
 def _launch(folder: Path, configuration: Configuration) -> tuple[str, ...]:
@@ -200,14 +191,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--launched", action="store_true", help="launched steps only")
-    parser.add_argument("--processes", type=int, help="steps of a trial in so many processes only")
+    parser.add_argument("--processes", type=int, help="hooks of a trial in so many processes only")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.processes:
         with tempfile.TemporaryDirectory(prefix="autotune-overhead-") as folder:
-            step_s, ratios = sharded_steps(Path(folder), processes=options.processes, repetitions=options.times)
-        middle, spread = statistics.median(ratios), " ".join(f"{one:.3f}" for one in ratios)
-        print(f"{options.processes} processes, {1e3 * step_s:.2f} ms a step: {middle:.3f}x in a trial ({spread})")
+            trials = sharded_steps(Path(folder), processes=options.processes, repetitions=options.times)
+        for step_s, hooks_s in trials:
+            print(f"{1e3 * step_s:.2f} ms a step, of which hooks take {1e3 * hooks_s:.3f} ms: {hooks_s / step_s:.2%}")
         return 0
     if options.launched:
         with tempfile.TemporaryDirectory(prefix="autotune-overhead-") as folder:
