@@ -257,7 +257,7 @@ def _through_two(own: Traced, twice: Future[Traced]) -> _Traces:
         larger = twice.result().trace
         between(own.trace, larger, 1.0)
     except (DiscoveryError, FormatError) as error:
-        return _Traces(own, None, str(error))
+        return _Traces(own, None, f"{error}. {error.hint}" if error.hint else str(error))
     return _Traces(own, lambda other: between(own.trace, larger, (other - size) / size))
 
 

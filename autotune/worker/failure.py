@@ -52,8 +52,8 @@ def failure_of(
 ) -> OutOfMemory | ScriptError:
     """Out of memory by its phase, also where the script wrapped it; anything else with the script's own traceback.
 
-    ``setting`` is what was changed of the script, None where it runs as it stands: then ``by_itself`` is the advice.
-    ``control`` set its batch size.
+    ``setting`` is what was changed of the script. Where it is None, the script runs as it stands or at another batch
+    size alone, and ``by_itself`` is the advice. ``control`` set its batch size.
     """
     for one in _chain(error):
         line = _out_of_memory(one)
@@ -67,7 +67,10 @@ def failure_of(
                 idle_bytes=None if idle is None else parse_bytes(idle[1]),
             )
     lost = _lost_loader_worker(error)
-    on_setting = by_itself if setting is None else _advice_on_setting(error, setting, control)
+    if setting is None:
+        on_setting = (control and _advice_on_size(error, None, control)) or by_itself
+    else:
+        on_setting = _advice_on_setting(error, setting, control)
     if _lacks_launcher(error):
         on_setting = _AS_ONE_OF_SEVERAL if by_itself == ON_THE_GPU else _BY_LAUNCHER
     return ScriptError(

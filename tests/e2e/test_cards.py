@@ -72,6 +72,24 @@ def test_a_size_that_data_decide_is_told_at_the_script_s_own_batch_size(tmp_path
     assert "Other batch sizes are not told: " in said
 
 
+def test_several_loaders_of_a_step_have_their_parts_of_another_size(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--two-loaders", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    said = run.output.decode()
+    assert "at its own batch size of 320" in said
+    assert "Other batch sizes are not told" not in said
+
+
+def test_a_size_that_the_script_keeps_elsewhere_is_told_with_how_to_pass_it(tmp_path: Path) -> None:
+    run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--keeps-batch-size", folder=tmp_path)
+
+    assert run.status == 0, run.errors
+    (reason,) = [line for line in run.output.decode().splitlines() if line.startswith("Other batch sizes are not told")]
+    assert "The error names 256, your own batch size" in reason
+    assert "as `--batch-size={batch_size:256}`" in reason
+
+
 def test_a_size_that_the_model_decides_is_refused_with_its_line(tmp_path: Path) -> None:
     run = run_inside("fit", SCRIPT, "--for", "a100-40g", "--", "--sized-by-model", folder=tmp_path)
 

@@ -36,14 +36,15 @@ def committed(tmp_path: Path) -> Path:
 )
 def test_a_line_that_takes_more_memory_than_at_a_revision_is_named(planted: str, names: str, committed: Path) -> None:
     text = committed.read_text().replace("import torch\n", "kept = []\nimport torch\n", 1).replace(LOSS, planted + LOSS)
-    committed.write_text(text.replace("import argparse\n\n", "import argparse\n", 1))
+    text = text.replace("import argparse\n\n", "import argparse\n", 1)
+    committed.write_text(text)
     run = run_inside("gate", "train.py", "--against", "HEAD", "--for", "a100-40g", folder=committed.parent)
 
     assert run.status == 3, run.errors
     said = run.output.decode()
     assert "More memory than 'HEAD': the step at batch size 256 holds " in said
     line = next(line for line in said.splitlines() if names in line)
-    assert "train.py:37" in line
+    assert f"train.py:{text[: text.index(planted)].count(chr(10)) + 1}" in line
     assert planted.strip() in line
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from torch.utils.data import (
     TensorDataset,
     default_collate,
 )
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
 from autotune.records.arrivals import Arrivals, Arrived
 from autotune.records.facts import BatchControl
@@ -176,6 +179,55 @@ def test_the_chosen_loaders_are_resized_and_no_others() -> None:
     assert (sizes(first), sizes(second), sizes(third)) == ([6, 6], [4, 4, 4], [6, 6])
     assert first.batch_size == 6
     assert [loader.batch_size for loader in hooks.loaders] == [6, 4, 6]
+
+
+class OwnLoader(DataLoader[Any]):
+    """Constructs and begins by itself what torch's would, as torchdata's does; it loads in the process itself only."""
+
+    def __init__(
+        self, dataset: Any, batch_size: int = 1, shuffle: bool = False, sampler: Any = None, batch_sampler: Any = None
+    ) -> None:
+        assert not any((shuffle, sampler, batch_sampler))
+        vars(self).update(_MADE_BEFORE)
+        self.dataset, self.batch_size, self.sampler = dataset, batch_size, SequentialSampler(dataset)
+        self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last=False)
+        self._DataLoader__initialized = True
+
+    def __iter__(self) -> Any:
+        return _SingleProcessDataLoaderIter(self)
+
+
+_MADE_BEFORE = {**vars(DataLoader(rows(1)))}
+_MADE_BEFORE.pop("_DataLoader__initialized")
+
+
+class CallingLoader(DataLoader[Any]):
+    """Leaves to torch's what it can."""
+
+    def __init__(
+        self, dataset: Any, batch_size: int = 1, shuffle: bool = False, sampler: Any = None, batch_sampler: Any = None
+    ) -> None:
+        super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler)
+
+
+@pytest.mark.parametrize("made_as", [OwnLoader, CallingLoader])
+def test_torchdatas_loaders_are_followed_and_resized(
+    made_as: type[OwnLoader | CallingLoader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torchdata = ModuleType("torchdata.stateful_dataloader.stateful_dataloader")
+    for name in {"__init__", "__iter__"} & set(vars(made_as)):
+        monkeypatch.setattr(made_as, name, vars(made_as)[name])  # put back after the test
+    vars(torchdata)["StatefulDataLoader"] = made_as
+    monkeypatch.setitem(sys.modules, torchdata.__name__, torchdata)
+    hooks = installed(6, BatchControl("loaders", loaders=(0, 1)))
+    first, second = made_as(rows(12), 4), DataLoader(rows(12), 4)
+    assert [hooks.training_call() for _ in first] == [6, 6]
+    assert [loader.batch_size for loader in hooks.loaders] == [6, 6]
+    assert (first.batch_size, second.batch_size) == (6, 6)
+    assert trained(hooks) == [0]
+    assert len(hooks.loaders[0].starts_s) == 1
+    assert hooks._epochs[hooks.loaders[0].site] == 1
+    assert notes == []
 
 
 def test_loaders_made_at_a_chosen_place_are_resized_each_time() -> None:

@@ -235,16 +235,8 @@ class Description(ABC):
 
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """Return the script's own batch size as observed, and how it can be set."""
-        observed, control = self.baseline.batch_size, batch_control_of(self.process.request, self.script.loaders)
-        options = arguments.seen or arguments.on_command_line(sys.argv[1:])
-        if not observed and not control.can_set:
-            control = replace(control, options=dict(options))
-        elif observed and control.arrivals is None:
-            arrived = self.baseline.arrived
-            numbers = {observed, *(one.shape[0] for one in arrived if one.shape)}
-            options = {name: value for name, value in options.items() if value in numbers}
-            control = replace(control, arrivals=Arrivals(observed, arrived) if arrived else None, options=options)
-        return observed, control
+        observed = self.baseline.batch_size
+        return observed, batch_control_of(self.process.request, self.script.loaders, observed, self.baseline.arrived)
 
     def _accumulation_control(self) -> AccumulationControl:
         given, seen = self.process.request.accumulation_control, self.baseline.micro_batches
@@ -278,8 +270,23 @@ class Description(ABC):
         return PrecisionFacts(types.most_common(1)[0][0], self.inputs.autocast, self.script.steps.grad_scaler)
 
 
-def batch_control_of(request: Request, loaders: LoaderHooks) -> BatchControl:
-    """Return how the script's batch size can be set: as the request says, else as its DataLoaders allow."""
+def batch_control_of(
+    request: Request, loaders: LoaderHooks, observed: int | None, arrived: tuple[Arrived, ...]
+) -> BatchControl:
+    """Return how the script's batch size can be set, with what ``observed`` samples of a batch bring to the models."""
+    control = _batch_control_of(request, loaders)
+    options = arguments.seen or arguments.on_command_line(sys.argv[1:])
+    if not observed and not control.can_set:
+        return replace(control, options=dict(options))
+    if not observed or control.arrivals is not None:
+        return control
+    numbers = {observed, *(one.shape[0] for one in arrived if one.shape)}
+    options = {name: value for name, value in options.items() if value in numbers}
+    return replace(control, arrivals=Arrivals(observed, arrived) if arrived else None, options=options)
+
+
+def _batch_control_of(request: Request, loaders: LoaderHooks) -> BatchControl:
+    """Return how a batch size can be set: as the request says, else as the script's DataLoaders allow."""
     if request.batch_control is not None:
         return request.batch_control
     if batch_size.asked:

@@ -20,9 +20,11 @@ from torch.utils.data import dataloader
 
 from ...records.facts import BatchControl, EpochFacts
 from ...records.look_ahead import SeenBatch
+from ..torch_import import when_imported
 from .epoch_sample import EpochSample
 from .look_ahead import BatchReader, seen_batch
 
+_TORCHDATA = "torchdata.stateful_dataloader.stateful_dataloader"
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 # A sampler that draws the data set more often than this is there to never end; what it draws is no epoch.
 _MOST_REPEATS = 100
@@ -114,8 +116,17 @@ class LoaderHooks:
 
     def install(self) -> None:
         """Patch the classes; called once per process."""
-        self._patch_construction()
-        self._patch_iteration()
+        self.follow(torch.utils.data.DataLoader)
+        self._patch_iterators()
+        # torchdata's constructs and begins by itself what torch's would.
+        when_imported(lambda: self.follow(sys.modules[_TORCHDATA].StatefulDataLoader), _TORCHDATA)
+
+    def follow(self, loaders: Any) -> None:
+        """Patch a class's own way to construct loaders, and to begin their epochs."""
+        if "__init__" in vars(loaders):
+            loaders.__init__ = self._followed_construction(loaders.__init__)
+        if "__iter__" in vars(loaders):
+            loaders.__iter__ = self._followed_begin(loaders.__iter__)
 
     @property
     def are_resized(self) -> bool:
@@ -289,9 +300,7 @@ class LoaderHooks:
         )
         return self.sample if is_of_it else None
 
-    def _patch_construction(self) -> None:
-        original = torch.utils.data.DataLoader.__init__
-
+    def _followed_construction(self, original: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(original)
         def __init__(  # noqa: N807
             loader: Any,
@@ -304,12 +313,13 @@ class LoaderHooks:
             **keywords: Any,
         ) -> None:
             try:
-                batch_size = self._register(loader, batch_size, batch_sampler)
+                if loader not in self._by_loader:
+                    batch_size = self._register(loader, batch_size, batch_sampler)
             except Exception as error:
                 self.note(f"a DataLoader could not be followed: {error}")
             original(loader, dataset, batch_size, shuffle, sampler, batch_sampler, *rest, **keywords)
 
-        torch.utils.data.DataLoader.__init__ = __init__  # type: ignore[method-assign,assignment]
+        return __init__
 
     def _register(self, loader: Any, batch_size: int | None, batch_sampler: Any) -> int | None:
         """Number a loader, and resize it if it is chosen; gives the batch size to construct it with."""
@@ -347,10 +357,10 @@ class LoaderHooks:
             return self.batch_size
         return max(1, self.batch_size * own // arrivals.batch_size)
 
-    def _patch_iteration(self) -> None:
+    def _patch_iterators(self) -> None:
         iterator = dataloader._BaseDataLoaderIter
         init, reset, next_index, advance = iterator.__init__, iterator._reset, iterator._next_index, iterator.__next__
-        begin, hooks = torch.utils.data.DataLoader.__iter__, self
+        hooks = self
 
         def __init__(own: Any, loader: Any) -> None:  # noqa: N807
             record = hooks._by_loader.get(loader)
@@ -433,26 +443,28 @@ class LoaderHooks:
                 draws.sizes.append((size, None))
             return batch
 
+        iterator.__init__ = __init__  # type: ignore[method-assign,assignment]
+        iterator._reset = _reset  # type: ignore[method-assign,assignment]
+        iterator._next_index = _next_index  # type: ignore[method-assign]
+        iterator.__next__ = __next__  # type: ignore[method-assign,assignment]
+
+    def _followed_begin(self, begin: Callable[[Any], Any]) -> Callable[[Any], Any]:
         @functools.wraps(begin)
         def __iter__(loader: Any) -> Any:  # noqa: N807
             began_s = time.perf_counter()
             made = begin(loader)
             draws = getattr(made, "_autotune_draws", None)
-            if draws is None and hooks._rests:
-                hooks._under_way = None  # an evaluation begins
+            if draws is None and self._rests:
+                self._under_way = None  # an evaluation begins
             if draws is not None:
                 draws.start_s = time.perf_counter() - began_s
-                hooks._epochs[draws.loader.site] += 1
-                draws.epoch, draws.drawn = hooks._epochs[draws.loader.site], 0
-                if hooks._sample_for(draws) is hooks.sample is not None:
-                    hooks.sample.begin_epoch(len(hooks._taken))
+                self._epochs[draws.loader.site] += 1
+                draws.epoch, draws.drawn = self._epochs[draws.loader.site], 0
+                if self._sample_for(draws) is self.sample is not None:
+                    self.sample.begin_epoch(len(self._taken))
             return made
 
-        torch.utils.data.DataLoader.__iter__ = __iter__  # type: ignore[method-assign]
-        iterator.__init__ = __init__  # type: ignore[method-assign,assignment]
-        iterator._reset = _reset  # type: ignore[method-assign,assignment]
-        iterator._next_index = _next_index  # type: ignore[method-assign]
-        iterator.__next__ = __next__  # type: ignore[method-assign,assignment]
+        return __iter__
 
 
 def _call_site() -> str:

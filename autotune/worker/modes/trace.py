@@ -193,7 +193,9 @@ class TraceMode(Mode):
             Traced(
                 trace=trace,
                 batch_size=window.batch_size,
-                batch_control=batch_control_of(process.request, self._script.loaders),
+                batch_control=batch_control_of(
+                    process.request, self._script.loaders, window.batch_size, self._arriving.arrived()
+                ),
                 blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
                 steps=self._steps,
                 step_flops=last.flops,

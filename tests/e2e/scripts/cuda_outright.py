@@ -9,6 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 parser = argparse.ArgumentParser()
 parser.add_argument("--sized-by-data", action="store_true")
 parser.add_argument("--sized-by-model", action="store_true")
+parser.add_argument("--keeps-batch-size", action="store_true")
+parser.add_argument("--two-loaders", action="store_true")
 parser.add_argument("--two-optimizers", action="store_true")
 parser.add_argument("--in-evaluation-mode", action="store_true")
 options = parser.parse_args()
@@ -20,13 +22,17 @@ print(torch.cuda.get_device_name(), torch.cuda.get_device_capability(), torch.cu
 device = torch.device("cuda", torch.cuda.current_device())
 model = nn.Sequential(nn.Linear(256, 4096), nn.GELU(), nn.Dropout(0.1), nn.Linear(4096, 10)).cuda()
 model.train(not options.in_evaluation_mode)
-scale = torch.full((1,), 2.0, device="cuda")
+scale = torch.full((256 if options.keeps_batch_size else 1, 1), 2.0, device="cuda")
 optimizer = torch.optim.AdamW(model.parameters(), fused=False)
 other = torch.optim.Adam([nn.Parameter(torch.ones(4096, device=device))])
 schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100)
 scaler = torch.amp.GradScaler("cuda")
 data = TensorDataset(torch.randn(8192, 256), torch.randint(0, 10, (8192,)))
-for step, (x, y) in enumerate(DataLoader(data, 256, True, num_workers=2, pin_memory=True)):
+loaders = [DataLoader(data, 256, True, num_workers=2, pin_memory=True)]
+if options.two_loaders:
+    loaders += [DataLoader(data, 64)]
+for step, batches in enumerate(zip(*loaders)):
+    x, y = map(torch.cat, zip(*batches)) if options.two_loaders else batches[0]
     x, y = x.to(device, non_blocking=True), y.cuda(non_blocking=True)
     if options.sized_by_data:
         x, y = x[y > 4], y[y > 4]
