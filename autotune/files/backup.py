@@ -14,6 +14,7 @@ import fcntl
 import functools
 import hashlib
 import os
+import re
 import shutil
 import stat
 import sys
@@ -45,6 +46,7 @@ _CACHES: dict[str, tuple[str, ...]] = {
 _BYTECODE = f"{os.sep}__pycache__"
 # Copying more than this before a change in place would take longer than many a trial.
 _LARGEST_COPY_BYTES = 2**30
+_DRAWN = re.compile(r"tmp[a-z0-9_]{8}(\.|$)")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLONE = 0x40049409  # FICLONE, ioctl_ficlone(2)
 
@@ -83,6 +85,8 @@ class Backup:
         self._journal = ChangeLog(folder)
         self._own = threading.local()
         self._settled: set[str] = set()
+        # `tempfile` itself must not be asked: it may be at work, under a lock, on the file that we hear of.
+        self._temporary = os.path.realpath(variables.get("TMPDIR") or "/tmp")  # noqa: S108
         home = os.path.expanduser("~/.cache")
         caches = [(home, _CACHES["XDG_CACHE_HOME"])]
         caches += [(variables[name], own) for name, own in _CACHES.items() if variables.get(name)]
@@ -273,17 +277,29 @@ class Backup:
         if entry is not None:
             # The change log speaks of a file before it is kept; another thread may be about to.
             return entry.was != "file" or entry.kept in self._settled
+        beside = os.path.splitext(path)[0]
+        if self._is_drawn(beside) and self._is_new(beside):
+            # A tool has written it beside a temporary file of the run's, as ptxas does for Triton.
+            return os.path.lexists(path)
         folder = self._new_folder(path)
         # What lies in a folder that a run has made, and was not seen to be made, is of native code or of somebody else.
         # But before training changes data it is kept, like any file.
         return folder is not None and not (self.trains and folder.is_early) and os.path.lexists(path)
 
+    def _is_drawn(self, path: str) -> bool:
+        """Return whether Python's ``tempfile`` has drawn a path, but for its suffix."""
+        folder, name = os.path.split(path)
+        return folder == self._temporary and _DRAWN.match(name) is not None
+
+    def _is_new(self, path: str) -> bool:
+        entry = self._journal.first.get(path)
+        return entry is not None and entry.was == "absent"
+
     def _new_folder(self, path: str) -> Entry | None:
         """Return the entry of the innermost folder above a path that was not there before."""
         while (above := os.path.dirname(path)) != path:
-            entry = self._journal.first.get(above)
-            if entry is not None and entry.was == "absent":
-                return entry
+            if self._is_new(above):
+                return self._journal.first[above]
             path = above
         return None
 

@@ -705,6 +705,31 @@ def test_names_that_a_script_has_chosen_are_told_in_the_temporary_folder_too(
 
 
 @pytest.mark.process
+@pytest.mark.parametrize(
+    ("name", "temporary", "stays"),
+    [("tmp_bcdefgh.ptx", ".", False), ("tmp_bcdefgh.ptx", "out", True), ("model.pt", ".", True)],
+)
+def test_what_a_tool_writes_beside_a_temporary_file_is_not_put_back(
+    name: str, temporary: str, stays: bool, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards Triton: ptxas writes its result, which is read and removed."""
+    monkeypatch.setenv("TMPDIR", str(place / temporary))
+    other = place / f"{name}.o"
+    script = f"""
+        import subprocess, tempfile
+        assert tempfile.gettempdir() == {str(place / temporary)!r}
+        Path({name!r}).write_text("new")
+        subprocess.run(["sh", "-c", "echo 1 > {name}.o"], check=True)
+        Path("{name}.o").unlink()
+    """
+    run(place, script)
+    changes = BackupDirectory(backups_of(place)).recover()
+    assert other.exists() == stays
+    assert (str(other) in changes.put_back) == stays
+    assert not (place / name).exists()
+
+
+@pytest.mark.process
 def test_what_cannot_be_put_back_now_is_put_back_by_the_next_command(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
