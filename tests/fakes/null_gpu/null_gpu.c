@@ -1,4 +1,4 @@
-/* A CUDA device without kernels: memory, streams, limits, processes and NVML are there; a kernel only takes its time.
+/* CUDA devices without kernels: memory, streams, limits, processes and NVML are there; a kernel only takes its time.
  *
  * Linked in the place of NVIDIA's libraries (build.py), it serves torch's own CUDA build: its caching allocator, its
  * choice of kernels, Inductor and graph capture run on any machine. Values and speeds mean nothing: every byte of the
@@ -6,11 +6,12 @@
  *
  * Variables:
  *   NULL_GPU            the card, see CARDS; without it there is none
+ *   NULL_GPU_COUNT      so many of it (default 1)
  *   NULL_GPU_STATE      the file that processes share (default /dev/shm/null-gpu-UID)
  *   NULL_GPU_PIDS       what NVML lists: own (default), host (numbers of another namespace), none
  *   NULL_GPU_NVML       off: the library is there and does not start
  *   NULL_GPU_MIG        on: the card is one slice
- *   NULL_GPU_NEIGHBOUR  MiB that another program holds
+ *   NULL_GPU_NEIGHBOUR  MiB that another program holds on the first card
  *   NULL_GPU_ECC        off
  */
 #define _GNU_SOURCE
@@ -31,12 +32,14 @@
 
 #define MIB (1ull << 20)
 #define PAGE (2 * MIB)        /* the device's memory is given out in pages of this size */
-#define CONTEXT (520 * MIB)   /* what a process holds by using the device at all */
+#define CONTEXT (520 * MIB)   /* what a process holds by using a device at all */
+#define BUFFERS (64 * MIB)    /* what NCCL holds for a group of processes */
 #define RESERVED (480 * MIB)  /* what the driver keeps to itself, by NVML */
 #define ONES (32 * MIB)       /* all of the device's memory is this piece, again and again */
 #define NEIGHBOUR_PID 4194399 /* Linux has no pid above 4194304 */
 #define HOST_PIDS 5000000     /* added to a pid, it is one of another namespace */
-#define MOST_PROCESSES 256
+#define MOST_CARDS 8
+#define MOST_PROCESSES 256 /* on all cards together */
 #define MOST_LAUNCHES 1024 /* in the queue, before the host waits for the device */
 
 /* -- the card */
@@ -75,24 +78,74 @@ static const Card *card(void) {
 
 static uint64_t total_bytes(void) { return card()->cuda_mib * MIB; }
 
-static bool is_visible(void) {
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
-    return card() && !(visible && (!*visible || !strcmp(visible, "-1")));
+static int number_of_cards(void) {
+    const char *number = getenv("NULL_GPU_COUNT");
+    int count = number ? atoi(number) : 1;
+    return count < 1 || count > MOST_CARDS ? 1 : count;
 }
 
-static void uuid_of(unsigned char *bytes, bool slice) {
+static void uuid_of(unsigned char *bytes, int place, bool slice) {
     for (int i = 0; i < 16; i++) bytes[i] = (unsigned char)((slice ? 0x50 : 0x10) + i);
+    bytes[15] = (unsigned char)(bytes[15] + 0x80 + place);
 }
 
-/* -- the processes that use the device: a table in a file, as a driver has it */
+static void uuid_text(char *text, size_t length, int place, bool slice) {
+    unsigned char u[16];
+    uuid_of(u, place, slice);
+    snprintf(text, length, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
+             slice ? "MIG" : "GPU", u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12],
+             u[13], u[14], u[15]);
+}
+
+/* The place of the card that CUDA_VISIBLE_DEVICES names, by number or UUID; -1 where there is none. */
+static int place_of(const char *named) {
+    char *end, text[80];
+    long number = strtol(named, &end, 10);
+    if (*named && !*end) return number >= 0 && number < number_of_cards() ? (int)number : -1;
+    for (int place = 0; place < number_of_cards(); place++)
+        for (int slice = 0; slice < 2; slice++) {
+            uuid_text(text, sizeof text, place, slice);
+            if (*named && !strncmp(text, named, strlen(named))) return place;
+        }
+    return -1;
+}
+
+/* The places of the cards that this process sees, in its order; gives their number. What follows a wrong name is unseen. */
+static int visible(int *places) {
+    const char *given = getenv("CUDA_VISIBLE_DEVICES");
+    int count = 0;
+    if (!card()) return 0;
+    if (!given) {
+        for (; count < number_of_cards(); count++) places[count] = count;
+        return count;
+    }
+    char *names = strdup(given), *rest = names, *name;
+    while (count < MOST_CARDS && (name = strsep(&rest, ",")) && (places[count] = place_of(name)) >= 0) count++;
+    free(names);
+    return count;
+}
+
+static int number_visible(void) {
+    int places[MOST_CARDS];
+    return visible(places);
+}
+
+static int place_of_device(int device) {
+    int places[MOST_CARDS], count = visible(places);
+    return device >= 0 && device < count ? places[device] : 0;
+}
+
+static __thread int current; /* of the devices that this process sees, the one of this thread */
+
+/* -- the processes that use the devices: a table in a file, as a driver has it */
 
 typedef struct {
-    int pid;
+    int pid, place; /* a process has a line for each card that it uses */
     uint64_t bytes, busy_ns;
 } Process;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static Process *processes, *own;
+static Process *processes, *own[MOST_CARDS];
 static int table_file = -1;
 
 static void open_table(void) {
@@ -134,52 +187,55 @@ static uint64_t neighbour_bytes(void) {
     return mib ? strtoull(mib, NULL, 10) * MIB : 0;
 }
 
-static uint64_t used_bytes(void) {
-    uint64_t sum = neighbour_bytes();
-    for (Process *each = processes; each < processes + MOST_PROCESSES; each++) sum += each->bytes;
+static uint64_t used_bytes(int place) {
+    uint64_t sum = place ? 0 : neighbour_bytes();
+    for (Process *each = processes; each < processes + MOST_PROCESSES; each++)
+        if (each->place == place) sum += each->bytes;
     return sum;
 }
 
-static uint64_t used_now(void) {
+static uint64_t used_now(int place) {
     lock();
-    uint64_t used = used_bytes();
+    uint64_t used = used_bytes(place);
     unlock();
     return used;
 }
 
-/* Take bytes of the device for this process, or give some back; false where it has no more. Under the lock. */
-static bool take(int64_t bytes) {
-    if (bytes > 0 && used_bytes() + (uint64_t)bytes > total_bytes()) return false;
-    if (!own || own->pid != getpid()) {
-        own = processes;
-        while (own < processes + MOST_PROCESSES - 1 && own->pid) own++;
-        *own = (Process){.pid = getpid()};
+/* Take bytes of a card for this process, or give some back; false where it has no more. Under the lock. */
+static bool take(int64_t bytes, int place) {
+    if (bytes > 0 && used_bytes(place) + (uint64_t)bytes > total_bytes()) return false;
+    Process *line = own[place];
+    if (!line || line->pid != getpid() || line->place != place) {
+        line = processes;
+        while (line < processes + MOST_PROCESSES - 1 && line->pid) line++;
+        *line = (Process){.pid = getpid(), .place = place};
+        own[place] = line;
     }
-    own->bytes += (uint64_t)bytes;
+    line->bytes += (uint64_t)bytes;
     return true;
 }
 
 /* -- starting: as with CUDA, a process that was forked after that can use nothing */
 
 static int owner_pid;
+static bool has_context[MOST_CARDS]; /* by device */
 static __thread int last_error;
 
 static int fail(int error) { return last_error = error; }
 
 static int started(void) {
-    if (!is_visible()) return fail(cudaErrorNoDevice);
+    if (!number_visible()) return fail(cudaErrorNoDevice);
     if (!owner_pid) owner_pid = getpid();
     return owner_pid == getpid() ? 0 : fail(cudaErrorInitializationError);
 }
 
 static int with_context(void) {
-    static bool has_context;
-    int error = started();
-    if (error || has_context) return error;
+    int error = started(), device = current;
+    if (error || has_context[device]) return error;
     lock();
-    has_context = has_context || take(CONTEXT);
+    has_context[device] = has_context[device] || take(CONTEXT, place_of_device(device));
     unlock();
-    return has_context ? 0 : fail(cudaErrorMemoryAllocation);
+    return has_context[device] ? 0 : fail(cudaErrorMemoryAllocation);
 }
 
 #define NEED(start)              \
@@ -222,7 +278,8 @@ static void enqueue(double ns) {
     busy_until = begins + (uint64_t)ns;
     uint64_t earlier = queue[launches % MOST_LAUNCHES];
     queue[launches++ % MOST_LAUNCHES] = busy_until;
-    if (own) own->busy_ns += (uint64_t)ns;
+    Process *line = own[place_of_device(current)];
+    if (line) line->busy_ns += (uint64_t)ns;
     pthread_mutex_unlock(&queue_mutex);
     wait_until(earlier);
 }
@@ -246,6 +303,7 @@ typedef struct Block {
     char *start;
     size_t size;
     bool is_taken;
+    int device;
     struct Block *next;
 } Block;
 
@@ -272,7 +330,7 @@ static void fill_with_ones(char *start, size_t size) {
 
 static void remember(char *start, size_t size, bool is_taken) {
     Block *block = malloc(sizeof *block);
-    *block = (Block){start, size, is_taken, blocks};
+    *block = (Block){start, size, is_taken, current, blocks};
     blocks = block;
 }
 
@@ -281,27 +339,31 @@ static void forget(void *start) {
         Block *block = *place;
         if (block->start != start) continue;
         *place = block->next;
-        if (block->is_taken) take(-(int64_t)block->size);
+        if (block->is_taken) take(-(int64_t)block->size, place_of_device(block->device));
         munmap(block->start, block->size);
         free(block);
         return;
     }
 }
 
-static bool is_on_device(const void *pointer) {
+/* The device that memory is of; -1 for the host's. */
+static int device_of(const void *pointer) {
     pthread_mutex_lock(&mutex);
     const Block *block = blocks;
     while (block && !((char *)pointer >= block->start && (char *)pointer < block->start + block->size))
         block = block->next;
+    int device = block ? block->device : -1;
     pthread_mutex_unlock(&mutex);
-    return block != NULL;
+    return device;
 }
+
+static bool is_on_device(const void *pointer) { return device_of(pointer) >= 0; }
 
 cudaError_t cudaMalloc(void **pointer, size_t size) {
     NEED(with_context);
     size = (size + PAGE - 1) / PAGE * PAGE;
     lock();
-    bool has_room = take((int64_t)size);
+    bool has_room = take((int64_t)size, place_of_device(current));
     if (has_room) {
         *pointer = reserve(size);
         fill_with_ones(*pointer, size);
@@ -331,7 +393,7 @@ cudaError_t cudaMallocAsync(void **pointer, size_t size, cudaStream_t stream) { 
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total) {
     NEED(with_context);
     *total = total_bytes();
-    *free_bytes = *total - used_now();
+    *free_bytes = *total - used_now(place_of_device(current));
     return 0;
 }
 
@@ -385,7 +447,8 @@ cudaError_t cudaGetSymbolAddress(void **pointer, const void *symbol) {
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, const void *pointer) {
     memset(attributes, 0, sizeof *attributes);
-    attributes->type = is_on_device(pointer) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
+    attributes->device = device_of(pointer);
+    attributes->type = attributes->device >= 0 ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered;
     attributes->devicePointer = (void *)pointer;
     return 0;
 }
@@ -413,19 +476,22 @@ CUresult cuMemAddressFree(CUdeviceptr pointer, size_t size) { return (CUresult)c
 CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t size, const CUmemAllocationProp *properties,
                      unsigned long long flags) {
     if (with_context()) return CUDA_ERROR_NOT_INITIALIZED;
+    int place = place_of_device(properties->location.id);
     lock();
-    bool has_room = take((int64_t)size);
+    bool has_room = take((int64_t)size, place);
     unlock();
     if (!has_room) return CUDA_ERROR_OUT_OF_MEMORY;
-    size_t *kept = malloc(sizeof *kept);
-    *kept = size;
+    size_t *kept = malloc(2 * sizeof *kept);
+    kept[0] = size;
+    kept[1] = (size_t)place;
     *handle = (CUmemGenericAllocationHandle)kept;
     return 0;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     lock();
-    take(-(int64_t) * (size_t *)handle);
+    size_t *kept = (size_t *)handle;
+    take(-(int64_t)kept[0], (int)kept[1]);
     unlock();
     free((void *)handle);
     return 0;
@@ -451,18 +517,20 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
 cudaError_t cudaGetDeviceCount(int *count) {
     *count = 0;
     NEED(started);
-    *count = 1;
+    *count = number_visible();
     return 0;
 }
 
 cudaError_t cudaGetDevice(int *device) {
-    *device = 0;
-    return is_visible() ? 0 : fail(cudaErrorNoDevice);
+    *device = current;
+    return number_visible() ? 0 : fail(cudaErrorNoDevice);
 }
 
 cudaError_t cudaSetDevice(int device) {
-    NEED(with_context);
-    return device ? fail(cudaErrorInvalidDevice) : 0;
+    NEED(started);
+    if (device < 0 || device >= number_visible()) return fail(cudaErrorInvalidDevice);
+    current = device;
+    return with_context();
 }
 
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *found, int device) {
@@ -470,7 +538,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *found, int device) {
     const Card *of = card();
     memset(found, 0, sizeof *found);
     strcpy(found->name, of->title);
-    uuid_of((unsigned char *)&found->uuid, is_set("NULL_GPU_MIG", "on"));
+    uuid_of((unsigned char *)&found->uuid, place_of_device(device), is_set("NULL_GPU_MIG", "on"));
     found->totalGlobalMem = total_bytes();
     found->major = of->major;
     found->minor = of->minor;
@@ -493,7 +561,8 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *found, int device) {
     found->memoryBusWidth = of->bus_bits;
     found->l2CacheSize = of->l2_mib * (int)MIB;
     found->ECCEnabled = !is_set("NULL_GPU_ECC", "off");
-    found->pciBusID = found->canMapHostMemory = found->concurrentKernels = found->unifiedAddressing = 1;
+    found->pciBusID = 1 + place_of_device(device);
+    found->canMapHostMemory = found->concurrentKernels = found->unifiedAddressing = 1;
     found->streamPrioritiesSupported = found->managedMemory = found->cooperativeLaunch = found->memoryPoolsSupported = 1;
     found->clusterLaunch = of->major >= 9;
     found->asyncEngineCount = 3;
@@ -560,7 +629,7 @@ cudaError_t cudaDeviceCanAccessPeer(int *can, int device, int peer) {
 }
 
 cudaError_t cudaDeviceGetPCIBusId(char *text, int length, int device) {
-    snprintf(text, (size_t)length, "0000:01:00.0");
+    snprintf(text, (size_t)length, "0000:%02x:00.0", 1 + place_of_device(device));
     return 0;
 }
 
@@ -849,8 +918,8 @@ CUresult cuDriverGetVersion(int *version) {
 CUresult cuDeviceGetCount(int *count) { return (CUresult)cudaGetDeviceCount(count); }
 
 CUresult cuDeviceGet(CUdevice *device, int number) {
-    *device = 0;
-    return number ? CUDA_ERROR_INVALID_DEVICE : 0;
+    *device = number;
+    return number < 0 || number >= number_visible() ? CUDA_ERROR_INVALID_DEVICE : 0;
 }
 
 CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute number, CUdevice device) {
@@ -869,7 +938,7 @@ CUresult cuDeviceTotalMem(size_t *size, CUdevice device) {
 }
 
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device) {
-    uuid_of((unsigned char *)uuid, is_set("NULL_GPU_MIG", "on"));
+    uuid_of((unsigned char *)uuid, place_of_device(device), is_set("NULL_GPU_MIG", "on"));
     return 0;
 }
 
@@ -881,7 +950,7 @@ CUresult cuCtxGetCurrent(CUcontext *context) {
 }
 
 CUresult cuCtxGetDevice(CUdevice *device) {
-    *device = 0;
+    *device = current;
     return 0;
 }
 
@@ -899,7 +968,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
 
 CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned *flags, int *is_active) {
     *flags = 0;
-    *is_active = owner_pid == getpid();
+    *is_active = owner_pid == getpid() && has_context[device];
     return 0;
 }
 
@@ -1198,10 +1267,131 @@ int cudnnGetBatchNormalizationBackwardExWorkspaceSize(void *handle, int mode, in
     return 0;
 }
 
+/* -- NCCL. Each process is alone: nothing is sent, and no one waits for another. Source of signatures: nccl.h */
+
+typedef struct {
+    int ranks, rank, place;
+} Group;
+
+int ncclGetVersion(int *version) {
+    *version = 22807;
+    return 0;
+}
+
+int ncclGetUniqueId(char *id) {
+    memset(id, 1, 128);
+    return 0;
+}
+
+static int make_group(Group **group, int ranks, int rank) {
+    if (with_context()) return 1;
+    lock();
+    bool has_room = take((int64_t)BUFFERS, place_of_device(current));
+    unlock();
+    if (!has_room) return 1;
+    *group = malloc(sizeof **group);
+    **group = (Group){ranks, rank, place_of_device(current)};
+    return 0;
+}
+
+typedef struct {
+    char bytes[128];
+} UniqueId;
+
+int ncclCommInitRankConfig(Group **group, int ranks, UniqueId id, int rank, void *config) {
+    return make_group(group, ranks, rank);
+}
+
+int ncclCommInitRank(Group **group, int ranks, UniqueId id, int rank) { return make_group(group, ranks, rank); }
+
+int ncclCommInitRankScalable(Group **group, int ranks, int rank, int ids, UniqueId *id, void *config) {
+    return make_group(group, ranks, rank);
+}
+
+int ncclCommSplit(Group *group, int colour, int key, Group **made, void *config) {
+    *made = NULL;
+    return colour < 0 ? 0 : make_group(made, group->ranks, key);
+}
+
+/* torch may destroy what it has aborted, and ask after it. */
+int ncclCommDestroy(Group *group) {
+    lock();
+    if (group->ranks) take(-(int64_t)BUFFERS, group->place);
+    group->ranks = 0;
+    unlock();
+    return 0;
+}
+
+int ncclCommAbort(Group *group) { return ncclCommDestroy(group); }
+
+int ncclCommFinalize(Group *group) { return 0; }
+
+int ncclCommCount(Group *group, int *count) {
+    *count = group->ranks;
+    return 0;
+}
+
+int ncclCommUserRank(Group *group, int *rank) {
+    *rank = group->rank;
+    return 0;
+}
+
+int ncclCommGetAsyncError(Group *group, int *error) {
+    *error = 0;
+    return 0;
+}
+
+int ncclGroupStart(void) { return 0; }
+int ncclGroupEnd(void) { return 0; }
+
+/* By ncclDataType_t: how many bytes an element has. */
+static int communicate(size_t count, int type) {
+    static const int bytes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2, 1, 1};
+    NEED(with_context);
+    enqueue(10000 + (double)count * bytes[type] * 1e9 / 300e9);
+    return 0;
+}
+
+int ncclAllReduce(const void *from, void *to, size_t count, int type, int op, Group *group, cudaStream_t stream) {
+    return communicate(2 * count, type);
+}
+
+int ncclReduce(const void *from, void *to, size_t count, int type, int op, int root, Group *group, cudaStream_t stream) {
+    return communicate(count, type);
+}
+
+int ncclBroadcast(const void *from, void *to, size_t count, int type, int root, Group *group, cudaStream_t stream) {
+    return communicate(count, type);
+}
+
+int ncclBcast(void *buffer, size_t count, int type, int root, Group *group, cudaStream_t stream) {
+    return communicate(count, type);
+}
+
+int ncclAllGather(const void *from, void *to, size_t count, int type, Group *group, cudaStream_t stream) {
+    return communicate(count * (size_t)group->ranks, type);
+}
+
+int ncclReduceScatter(const void *from, void *to, size_t count, int type, int op, Group *group, cudaStream_t stream) {
+    return communicate(count * (size_t)group->ranks, type);
+}
+
+int ncclSend(const void *from, size_t count, int type, int peer, Group *group, cudaStream_t stream) {
+    return communicate(count, type);
+}
+
+int ncclRecv(void *to, size_t count, int type, int peer, Group *group, cudaStream_t stream) {
+    return communicate(count, type);
+}
+
 /* -- NVML. Source of structures and numbers: nvml.h */
 
 enum { NVML_NO_DRIVER = 9, NVML_NOT_FOUND = 6, NVML_TOO_SMALL = 7, NVML_NOT_SUPPORTED = 3, NVML_INVALID = 2 };
-enum { WHOLE_CARD = 1, SLICE = 2 }; /* handles */
+
+/* A handle is a card's or a slice's, with the card's place. */
+#define HANDLE(place, slice) ((void *)(uintptr_t)(1 + 2 * (place) + (slice)))
+#define PLACE(handle) ((int)((uintptr_t)(handle) - 1) / 2)
+#define IS_SLICE(handle) (((uintptr_t)(handle) - 1) % 2)
 
 typedef struct {
     unsigned pid;
@@ -1238,39 +1428,38 @@ int nvmlSystemGetCudaDriverVersion_v2(int *version) {
 }
 
 int nvmlDeviceGetCount_v2(unsigned *count) {
-    *count = 1;
+    *count = (unsigned)number_of_cards();
     return 0;
 }
 
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **handle) {
-    *handle = (void *)WHOLE_CARD;
-    return index ? NVML_INVALID : 0;
+    *handle = HANDLE(index, 0);
+    return index >= (unsigned)number_of_cards() ? NVML_INVALID : 0;
 }
 
-int nvmlDeviceGetHandleByPciBusId_v2(const char *place, void **handle) { return nvmlDeviceGetHandleByIndex_v2(0, handle); }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *place, void **handle) {
+    const char *bus = strchr(place, ':');
+    return bus ? nvmlDeviceGetHandleByIndex_v2((unsigned)strtoul(bus + 1, NULL, 16) - 1, handle) : NVML_NOT_FOUND;
+}
 
 int nvmlDeviceGetUUID(void *handle, char *text, unsigned length) {
-    bool slice = handle == (void *)SLICE;
-    unsigned char u[16];
-    uuid_of(u, slice);
-    snprintf(text, length, "%s-%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x",
-             slice ? "MIG" : "GPU", u[0], u[1], u[2], u[3], u[4], u[5], u[6], u[7], u[8], u[9], u[10], u[11], u[12],
-             u[13], u[14], u[15]);
+    uuid_text(text, length, PLACE(handle), IS_SLICE(handle));
     return 0;
 }
 
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **handle) {
     char text[80];
-    for (uintptr_t each = WHOLE_CARD; each <= (is_sliced() ? SLICE : WHOLE_CARD); each++) {
-        nvmlDeviceGetUUID((void *)each, text, sizeof text);
-        *handle = (void *)each;
-        if (!strcmp(text, uuid)) return 0;
-    }
+    for (int place = 0; place < number_of_cards(); place++)
+        for (int slice = 0; slice <= is_sliced(); slice++) {
+            uuid_text(text, sizeof text, place, slice);
+            *handle = HANDLE(place, slice);
+            if (!strcmp(text, uuid)) return 0;
+        }
     return NVML_NOT_FOUND;
 }
 
 int nvmlDeviceGetName(void *handle, char *text, unsigned length) {
-    snprintf(text, length, "%s%s", card()->title, handle == (void *)SLICE ? " MIG 7g" : "");
+    snprintf(text, length, "%s%s", card()->title, IS_SLICE(handle) ? " MIG 7g" : "");
     return 0;
 }
 
@@ -1285,13 +1474,13 @@ int nvmlDeviceGetMaxMigDeviceCount(void *handle, unsigned *count) {
 }
 
 int nvmlDeviceGetMigDeviceHandleByIndex(void *card, unsigned index, void **handle) {
-    *handle = (void *)SLICE;
+    *handle = HANDLE(PLACE(card), 1);
     return is_sliced() && !index ? 0 : NVML_NOT_FOUND;
 }
 
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(void *slice, void **handle) {
-    *handle = (void *)WHOLE_CARD;
-    return slice == (void *)SLICE ? 0 : NVML_INVALID;
+    *handle = HANDLE(PLACE(slice), 0);
+    return IS_SLICE(slice) ? 0 : NVML_INVALID;
 }
 
 typedef struct {
@@ -1302,9 +1491,9 @@ typedef struct {
 
 int nvmlDeviceGetPciInfo_v3(void *handle, PciInfo *found) {
     memset(found, 0, sizeof *found);
-    found->bus = 1;
-    strcpy(found->place, "00000000:01:00.0");
-    strcpy(found->legacy, "0000:01:00.0");
+    found->bus = 1 + (unsigned)PLACE(handle);
+    snprintf(found->place, sizeof found->place, "00000000:%02x:00.0", found->bus);
+    snprintf(found->legacy, sizeof found->legacy, "0000:%02x:00.0", found->bus);
     return 0;
 }
 
@@ -1312,7 +1501,7 @@ int nvmlDeviceGetPciInfo_v3(void *handle, PciInfo *found) {
 
 int nvmlDeviceGetMemoryInfo(void *handle, unsigned long long *total_free_used) {
     total_free_used[0] = card()->nvml_mib * MIB;
-    total_free_used[2] = used_now() + RESERVED;
+    total_free_used[2] = used_now(PLACE(handle)) + RESERVED;
     total_free_used[1] = total_free_used[0] - total_free_used[2];
     return 0;
 }
@@ -1325,7 +1514,7 @@ typedef struct {
 int nvmlDeviceGetMemoryInfo_v2(void *handle, MemoryInfo *found) {
     found->total = card()->nvml_mib * MIB;
     found->reserved = RESERVED;
-    found->used = used_now();
+    found->used = used_now(PLACE(handle));
     found->free = found->total - found->reserved - found->used;
     return 0;
 }
@@ -1337,8 +1526,8 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned *count, Proce
     lock();
     if (!is_set("NULL_GPU_PIDS", "none")) {
         for (int i = -1; i < MOST_PROCESSES; i++) {
-            Process each = i < 0 ? (Process){NEIGHBOUR_PID, neighbour_bytes(), 0} : processes[i];
-            if (!each.pid || !each.bytes) continue;
+            Process each = i < 0 ? (Process){NEIGHBOUR_PID, 0, neighbour_bytes(), 0} : processes[i];
+            if (!each.pid || !each.bytes || each.place != PLACE(handle)) continue;
             if (found && number < room) found[number] = (ProcessInfo){shown_pid(each.pid), each.bytes, ~0u, ~0u};
             number++;
         }
@@ -1358,8 +1547,8 @@ int nvmlDeviceGetGraphicsRunningProcesses_v3(void *handle, unsigned *count, Proc
 }
 
 int nvmlDeviceGetProcessUtilization(void *handle, ProcessSample *found, unsigned *count, unsigned long long since) {
-    static uint64_t seen_ns[MOST_PROCESSES], seen_us;
-    if (handle == (void *)SLICE) return NVML_NOT_SUPPORTED;
+    static uint64_t seen_ns[MOST_PROCESSES], seen_us[MOST_CARDS];
+    if (IS_SLICE(handle)) return NVML_NOT_SUPPORTED;
     if (!found) {
         *count = 8;
         return NVML_TOO_SMALL;
@@ -1371,14 +1560,15 @@ int nvmlDeviceGetProcessUtilization(void *handle, ProcessSample *found, unsigned
     lock();
     for (int i = 0; i < MOST_PROCESSES; i++) {
         uint64_t busy_ns = processes[i].busy_ns;
+        if (processes[i].place != PLACE(handle)) continue;
         if (processes[i].pid && busy_ns > seen_ns[i] && number < *count) {
-            double percent = (double)(busy_ns - seen_ns[i]) / 10.0 / (double)(us - seen_us + 1);
+            double percent = (double)(busy_ns - seen_ns[i]) / 10.0 / (double)(us - seen_us[PLACE(handle)] + 1);
             found[number++] = (ProcessSample){.pid = shown_pid(processes[i].pid), .time_us = us, .sm = percent > 100 ? 100 : (unsigned)percent};
         }
         seen_ns[i] = busy_ns;
     }
     unlock();
-    seen_us = us;
+    seen_us[PLACE(handle)] = us;
     *count = number;
     return number ? 0 : NVML_NOT_FOUND;
 }
