@@ -46,7 +46,7 @@ _CACHES: dict[str, tuple[str, ...]] = {
 _BYTECODE = f"{os.sep}__pycache__"
 # Copying more than this before a change in place would take longer than many a trial.
 _LARGEST_COPY_BYTES = 2**30
-_DRAWN = re.compile(r"tmp[a-z0-9_]{8}(\.|$)")
+_OF_PTXAS = re.compile(r"tmp[a-z0-9_]{8}\.ptx\.o$")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _CLONE = 0x40049409  # FICLONE, ioctl_ficlone(2)
 
@@ -277,19 +277,17 @@ class Backup:
         if entry is not None:
             # The change log speaks of a file before it is kept; another thread may be about to.
             return entry.was != "file" or entry.kept in self._settled
-        beside = os.path.splitext(path)[0]
-        if self._is_drawn(beside) and self._is_new(beside):
-            # A tool has written it beside a temporary file of the run's, as ptxas does for Triton.
+        if self._is_of_ptxas(path):
             return os.path.lexists(path)
         folder = self._new_folder(path)
         # What lies in a folder that a run has made, and was not seen to be made, is of native code or of somebody else.
         # But before training changes data it is kept, like any file.
         return folder is not None and not (self.trains and folder.is_early) and os.path.lexists(path)
 
-    def _is_drawn(self, path: str) -> bool:
-        """Return whether Python's ``tempfile`` has drawn a path, but for its suffix."""
+    def _is_of_ptxas(self, path: str) -> bool:
+        """Return whether Triton's assembler has written it, unseen, beside a temporary file of the run's."""
         folder, name = os.path.split(path)
-        return folder == self._temporary and _DRAWN.match(name) is not None
+        return folder == self._temporary and _OF_PTXAS.match(name) is not None and self._is_new(path.removesuffix(".o"))
 
     def _is_new(self, path: str) -> bool:
         entry = self._journal.first.get(path)

@@ -257,8 +257,12 @@ def _through_two(own: Traced, twice: Future[Traced]) -> _Traces:
         larger = twice.result().trace
         between(own.trace, larger, 1.0)
     except (DiscoveryError, FormatError) as error:
-        return _Traces(own, None, f"{error}. {error.hint}" if error.hint else str(error))
+        return _Traces(own, None, _why(error))
     return _Traces(own, lambda other: between(own.trace, larger, (other - size) / size))
+
+
+def _why(error: DiscoveryError | FormatError) -> str:
+    return f"{error}. {error.hint}" if error.hint else str(error)
 
 
 def _on_a_line(own: Traced, twice: Future[Traced], fourfold: Future[Traced]) -> _Traces:
@@ -270,7 +274,7 @@ def _on_a_line(own: Traced, twice: Future[Traced], fourfold: Future[Traced]) -> 
     try:
         expected, found = traces.at(4 * own.batch_size).storage_bytes, fourfold.result().trace.storage_bytes
     except (DiscoveryError, FormatError) as error:
-        return _Traces(own, None, str(error))
+        return _Traces(own, None, _why(error))
     if len(expected) != len(found) or sum(map(_differ, expected, found)) > _TOLERANCE * sum(found):
         return _Traces(own, None, "what it allocates is no straight line in the batch size")
     return traces

@@ -37,6 +37,7 @@ _PATCHED = (
 @contextlib.contextmanager
 def restored_torch() -> Iterator[None]:
     """Undo whatever hooks patch, and forget the global optimizer hooks."""
+    owns = "__init_subclass__" in vars(torch.utils.data.DataLoader)
     before = [(owner, name, getattr(owner, name)) for owner, name in _PATCHED]
     hooks = [optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]
     known = [dict(each) for each in hooks]
@@ -45,6 +46,8 @@ def restored_torch() -> Iterator[None]:
     finally:
         for owner, name, value in before:
             setattr(owner, name, value)
+        if not owns and "__init_subclass__" in vars(torch.utils.data.DataLoader):
+            del torch.utils.data.DataLoader.__init_subclass__
         for each, entries in zip(hooks, known, strict=True):
             each.clear()
             each.update(entries)

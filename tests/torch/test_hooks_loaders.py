@@ -181,45 +181,58 @@ def test_the_chosen_loaders_are_resized_and_no_others() -> None:
     assert [loader.batch_size for loader in hooks.loaders] == [6, 4, 6]
 
 
-class OwnLoader(DataLoader[Any]):
-    """Constructs and begins by itself what torch's would, as torchdata's does; it loads in the process itself only."""
-
-    def __init__(
-        self, dataset: Any, batch_size: int = 1, shuffle: bool = False, sampler: Any = None, batch_sampler: Any = None
-    ) -> None:
-        assert not any((shuffle, sampler, batch_sampler))
-        vars(self).update(_MADE_BEFORE)
-        self.dataset, self.batch_size, self.sampler = dataset, batch_size, SequentialSampler(dataset)
-        self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last=False)
-        self._DataLoader__initialized = True
-
-    def __iter__(self) -> Any:
-        return _SingleProcessDataLoaderIter(self)
-
-
 _MADE_BEFORE = {**vars(DataLoader(rows(1)))}
 _MADE_BEFORE.pop("_DataLoader__initialized")
+TORCHDATA = "torchdata.stateful_dataloader.stateful_dataloader"
 
 
-class CallingLoader(DataLoader[Any]):
-    """Leaves to torch's what it can."""
+def own_class() -> type[Any]:
+    """Make a class that constructs and begins by itself what torch's would, as torchdata's does."""
 
-    def __init__(
-        self, dataset: Any, batch_size: int = 1, shuffle: bool = False, sampler: Any = None, batch_sampler: Any = None
-    ) -> None:
-        super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler)
+    class StatefulDataLoader(DataLoader[Any]):
+        __module__ = TORCHDATA
+
+        def __init__(
+            self, dataset: Any, batch_size: int = 1, shuffle: Any = None, sampler: Any = None, batch_sampler: Any = None
+        ) -> None:
+            assert not any((shuffle, sampler, batch_sampler))
+            vars(self).update(_MADE_BEFORE)
+            self.dataset, self.batch_size, self.sampler = dataset, batch_size, SequentialSampler(dataset)
+            self.batch_sampler = BatchSampler(self.sampler, batch_size, drop_last=False)
+            self._DataLoader__initialized = True
+
+        def __iter__(self) -> Any:
+            self._iterator = _SingleProcessDataLoaderIter(self)
+            return self._iterator
+
+    return StatefulDataLoader
 
 
-@pytest.mark.parametrize("made_as", [OwnLoader, CallingLoader])
+def calling_class() -> type[Any]:
+    """Make a class that leaves to torch's what it can."""
+
+    class StatefulDataLoader(DataLoader[Any]):
+        __module__ = TORCHDATA
+
+        def __init__(
+            self, dataset: Any, batch_size: int = 1, shuffle: Any = None, sampler: Any = None, batch_sampler: Any = None
+        ) -> None:
+            super().__init__(dataset, batch_size, shuffle, sampler, batch_sampler)
+
+    return StatefulDataLoader
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["made before", "made late"])
+@pytest.mark.parametrize("make", [own_class, calling_class])
 def test_torchdatas_loaders_are_followed_and_resized(
-    made_as: type[OwnLoader | CallingLoader], monkeypatch: pytest.MonkeyPatch
+    make: Callable[[], type[Any]], is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    torchdata = ModuleType("torchdata.stateful_dataloader.stateful_dataloader")
-    for name in {"__init__", "__iter__"} & set(vars(made_as)):
-        monkeypatch.setattr(made_as, name, vars(made_as)[name])  # put back after the test
-    vars(torchdata)["StatefulDataLoader"] = made_as
-    monkeypatch.setitem(sys.modules, torchdata.__name__, torchdata)
+    torchdata = ModuleType(TORCHDATA)  # without the class it is under way: it was the first to import torch
+    monkeypatch.setitem(sys.modules, TORCHDATA, torchdata)
+    if not is_late:
+        vars(torchdata)["StatefulDataLoader"] = make()
     hooks = installed(6, BatchControl("loaders", loaders=(0, 1)))
+    made_as = make() if is_late else vars(torchdata)["StatefulDataLoader"]
     first, second = made_as(rows(12), 4), DataLoader(rows(12), 4)
     assert [hooks.training_call() for _ in first] == [6, 6]
     assert [loader.batch_size for loader in hooks.loaders] == [6, 6]
@@ -228,6 +241,15 @@ def test_torchdatas_loaders_are_followed_and_resized(
     assert len(hooks.loaders[0].starts_s) == 1
     assert hooks._epochs[hooks.loaders[0].site] == 1
     assert notes == []
+
+
+def test_a_loader_of_torchdatas_that_was_only_looked_at_feeds_no_training() -> None:
+    hooks = installed()
+    made_as = own_class()
+    looked_at, train = made_as(rows(12), 5), made_as(rows(12), 4)
+    next(iter(looked_at))
+    assert [hooks.training_call() for _ in train] == [4, 4, 4]
+    assert trained(hooks) == [1]
 
 
 def test_loaders_made_at_a_chosen_place_are_resized_each_time() -> None:

@@ -88,7 +88,7 @@ def test_each_of_several_processes_has_the_same_plans(kind: str, processes: int)
 def test_a_process_that_is_followed_alone_has_the_peak_of_a_real_one(kind: str, processes: int) -> None:
     real = peaks_in(output_of(*launcher(processes), "peak", kind))
     (alone,) = peaks_in(output_of("-m", "tests.fakes.sharded", "peak", kind, str(processes)))
-    assert real == pytest.approx([alone] * processes, rel=0.01)
+    assert real == [alone] * processes
 
 
 def test_memory_of_sharded_parameters_is_that_of_this_process() -> None:

@@ -707,7 +707,7 @@ def test_names_that_a_script_has_chosen_are_told_in_the_temporary_folder_too(
 @pytest.mark.process
 @pytest.mark.parametrize(
     ("name", "temporary", "stays"),
-    [("tmp_bcdefgh.ptx", ".", False), ("tmp_bcdefgh.ptx", "out", True), ("model.pt", ".", True)],
+    [("tmp_bcdefgh.ptx", ".", False), ("tmp_bcdefgh.ptx", "out", True), ("tmp_weights.pt", ".", True)],
 )
 def test_what_a_tool_writes_beside_a_temporary_file_is_not_put_back(
     name: str, temporary: str, stays: bool, place: Path, monkeypatch: pytest.MonkeyPatch

@@ -20,11 +20,11 @@ from torch.utils.data import dataloader
 
 from ...records.facts import BatchControl, EpochFacts
 from ...records.look_ahead import SeenBatch
-from ..torch_import import when_imported
 from .epoch_sample import EpochSample
 from .look_ahead import BatchReader, seen_batch
 
 _TORCHDATA = "torchdata.stateful_dataloader.stateful_dataloader"
+_STATEFUL = "StatefulDataLoader"
 _PACKAGE = str(Path(__file__).resolve().parents[2])
 # A sampler that draws the data set more often than this is there to never end; what it draws is no epoch.
 _MOST_REPEATS = 100
@@ -72,6 +72,16 @@ class _Draws:
     epoch: int = 0
     drawn: int = 0
     under_way: deque[SeenBatch] = field(default_factory=lambda: deque(maxlen=8))
+    # Gives the iterator itself.
+    of: Callable[[], Any] = lambda: None
+    # torchdata's loader keeps its last iterator.
+    is_kept: bool = False
+
+    def is_left(self) -> bool:
+        """Return whether the script has let go of the iterator, as after a look at one batch."""
+        iterator = self.of()
+        # The loader has it, the name here, and what is called.
+        return self.is_kept and iterator is not None and sys.getrefcount(iterator) <= 3
 
 
 @dataclass(eq=False)
@@ -118,8 +128,23 @@ class LoaderHooks:
         """Patch the classes; called once per process."""
         self.follow(torch.utils.data.DataLoader)
         self._patch_iterators()
-        # torchdata's constructs and begins by itself what torch's would.
-        when_imported(lambda: self.follow(sys.modules[_TORCHDATA].StatefulDataLoader), _TORCHDATA)
+        self._follow_torchdatas()
+
+    def _follow_torchdatas(self) -> None:
+        """Follow torchdata's loaders, which construct and begin by themselves what torch's would."""
+        own: Any = torch.utils.data.DataLoader
+        made_before = getattr(sys.modules.get(_TORCHDATA), _STATEFUL, None)
+        if made_before is not None:
+            self.follow(made_before)
+            return
+
+        # torchdata may be the first to import torch: its own class comes after that.
+        def __init_subclass__(made: type[Any], /, **keywords: Any) -> None:  # noqa: N807
+            super(own, made).__init_subclass__(**keywords)
+            if (made.__module__, made.__name__) == (_TORCHDATA, _STATEFUL):
+                self.follow(made)
+
+        own.__init_subclass__ = classmethod(__init_subclass__)
 
     def follow(self, loaders: Any) -> None:
         """Patch a class's own way to construct loaders, and to begin their epochs."""
@@ -150,7 +175,11 @@ class LoaderHooks:
 
     def training_call(self) -> int:
         """Return the samples that a training call takes from the loaders; 0 when no loader feeds it."""
-        waiting = [draws for draws in self._open.values() if draws.sizes and draws.role != "evaluation"]
+        waiting = [
+            draws
+            for draws in self._open.values()
+            if draws.sizes and draws.role != "evaluation" and (draws.role == "training" or not draws.is_left())
+        ]
         feeding = [draws for draws in waiting if draws.role == "training" or not draws.evaluated]
         doubtful = [draws for draws in waiting if draws.role is None and draws.evaluated]
         if feeding:
@@ -457,6 +486,8 @@ class LoaderHooks:
             if draws is None and self._rests:
                 self._under_way = None  # an evaluation begins
             if draws is not None:
+                draws.of = weakref.ref(made)
+                draws.is_kept = getattr(loader, "_iterator", None) is made and not loader.persistent_workers
                 draws.start_s = time.perf_counter() - began_s
                 self._epochs[draws.loader.site] += 1
                 draws.epoch, draws.drawn = self._epochs[draws.loader.site], 0
@@ -484,7 +515,8 @@ def _epoch(loader: Any, batch_size: int | None) -> EpochFacts | None:
     if sampler is None or not batch_size or loader._dataset_kind == dataloader._DatasetKind.Iterable:
         return None
     try:
-        is_stock = type(sampler) is torch.utils.data.BatchSampler
+        # torchdata has a class of its own for what torch's does.
+        is_stock = type(sampler) is torch.utils.data.BatchSampler or type(sampler).__module__.startswith("torchdata.")
         samples = len(sampler.sampler) if is_stock else len(sampler) * batch_size
         held = len(loader.dataset) if hasattr(loader.dataset, "__len__") else samples
     except Exception:

@@ -13,7 +13,9 @@ from torch.utils._pytree import tree_leaves
 
 from ...metering.trial_meter import Window
 from ...records.allocations import Traced
+from ...records.arrivals import Arrivals
 from ...records.cards import Card
+from ...records.facts import BatchControl
 from ...records.look_ahead import READING_S, SeenBatch
 from ...records.outcome import Fallback
 from ...records.run import ALL_BLOCKS, FOLLOWED_TEST
@@ -193,9 +195,7 @@ class TraceMode(Mode):
             Traced(
                 trace=trace,
                 batch_size=window.batch_size,
-                batch_control=batch_control_of(
-                    process.request, self._script.loaders, window.batch_size, self._arriving.arrived()
-                ),
+                batch_control=self._batch_control(window.batch_size),
                 blocks=Counter(class_name_of(block) for blocks in self._blocks.values() for block in blocks),
                 steps=self._steps,
                 step_flops=last.flops,
@@ -210,6 +210,13 @@ class TraceMode(Mode):
             )
         )
         process.has_result = True
+
+    def _batch_control(self, observed: int | None) -> BatchControl:
+        control = batch_control_of(self._process.request, self._script.loaders, observed, ())
+        if observed and control.arrivals is None:
+            # Two steps are too few to tell how much data a batch brings where batches vary.
+            return replace(control, arrivals=Arrivals(observed, ()))
+        return control
 
     def _note_roles(self) -> None:
         """Note what belongs to the models and their optimizers."""

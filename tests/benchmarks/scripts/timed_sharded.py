@@ -1,7 +1,7 @@
 """Trains blocks that are sharded over the processes of torchrun; tells what a step of the first one takes, in seconds.
 
-In a trial it also tells what autotune's hooks take of a step: all that they do when a module is called, at a backward
-and at an optimizer's step. What they do as a loader gives a batch is not in it.
+In a trial it also tells what autotune's hooks take of a step: before and after a model's call, at a backward and at an
+optimizer's step. Not in it: what they do as a loader gives a batch, and the look at each inner module's call.
 """
 
 import gc
