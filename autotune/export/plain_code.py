@@ -87,7 +87,7 @@ _CHECKPOINTED = '''
 
 def recomputed(block, forward, *args, **kwargs):
     """Keep what a block is given, and run it again in the backward."""
-    if not (block.training and torch.is_grad_enabled()):
+    if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     return checkpoint(forward, *args, use_reentrant=False, **kwargs)
 '''
@@ -113,7 +113,7 @@ class StatisticsKept:
 
 def recomputed(block, forward, *args, **kwargs):
     """Keep what a block is given, and run it again in the backward."""
-    if not (block.training and torch.is_grad_enabled()):
+    if not torch.is_grad_enabled():
         return forward(*args, **kwargs)
     contexts = lambda: (contextlib.nullcontext(), StatisticsKept(block))
     return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)

@@ -196,7 +196,7 @@ class StepsFacts:
 
 @dataclass(frozen=True)
 class RootFacts:
-    """A root module: called by the script itself, in training mode, with gradients on."""
+    """A root module: called by the script itself, with gradients on, to train it."""
 
     name: str
     num_parameters: int

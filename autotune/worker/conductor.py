@@ -83,6 +83,7 @@ class Conductor:
             call_done=lambda: self._mode.memory("post_forward"),
             inner_call=self._inner_call,
             around=self._applied.around,
+            is_optimized=self._is_optimized,
             note=process.note,
         )
         steps = StepHooks(
@@ -141,6 +142,9 @@ class Conductor:
         self._enter_phase("forward")
         self._mode.memory("pre_forward")
 
+    def _is_optimized(self, module: nn.Module) -> bool:
+        return self._script.steps.optimizes(module)
+
     def _inner_call(self, module: nn.Module, inputs: Any) -> None:
         self._mode.inner_inputs(module, inputs)
 
@@ -173,8 +177,6 @@ class Conductor:
         window = self._samples.close()
         # Where no root call was seen the model is called past nn.Module.__call__: steps are still steps.
         self._make_ready(self._optimized())
-        if not process.steps and not self._script.roots.roots:
-            self._note_evaluation_mode()
         process.steps += 1
         process.progressed(steps=process.steps)
         self._mode.step(window)
@@ -184,15 +186,6 @@ class Conductor:
         for optimizer in self._script.steps.optimizers:
             for group in optimizer.param_groups:
                 yield from group["params"]
-
-    def _note_evaluation_mode(self) -> None:
-        """Note that the model is in evaluation mode whose parameters an optimizer has changed."""
-        model = self._script.roots.evaluated()
-        if model is not None and not {*map(id, model.parameters())}.isdisjoint(map(id, self._optimized())):
-            self.process.note(
-                f"model {type(model).__name__} trains in evaluation mode, so its calls are not taken for training: "
-                "call its train() first, which from_pretrained() leaves to the script"
-            )
 
     def _make_ready(self, tensors: Iterable[torch.Tensor]) -> None:
         """Prepare the process, and each trial, at its first training call; ``tensors`` are the call's."""

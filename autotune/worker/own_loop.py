@@ -78,6 +78,8 @@ class PlannedModel:
         made = made_choices(configuration.engine, configuration.choices)
         self._optimizer_choices = [choice.name for choice in made if isinstance(choice, OptimizerChoice)]
         self._compiled: Callable[..., Any] | None = None
+        # As from_pretrained() leaves it; until a call in training mode, evaluation mode is the one that trains.
+        self._trains_in_evaluation_mode = not core.training
         self._planned = [self._model]
         self._optimizer_hooks: list[Any] = []
         self._backward_hook: Any = None
@@ -96,7 +98,8 @@ class PlannedModel:
     def _call(self, *arguments: Any, **keywords: Any) -> Any:
         core = self._model()
         assert core is not None
-        if not _is_training_call(core):
+        self._trains_in_evaluation_mode &= not core.training
+        if not self._is_training_call(core):
             return core._call_impl(*arguments, **keywords)
         again = torch._C._current_graph_task_id() != -1  # the loop's own checkpoint runs it again in a backward
         if not again and not self._is_judged and self._called and not self._backward_seen:
@@ -152,14 +155,23 @@ class PlannedModel:
         def call(*arguments: Any, **keywords: Any) -> Any:
             module = reference()
             assert module is not None
-            run = compiled if _is_training_call(module) else module._call_impl
+            run = compiled if self._is_training_call(module) else module._call_impl
             return run(*arguments, **keywords)
 
         # Otherwise Dynamo, which looks at each frame behind a break, would trace ours, and the module as no block.
-        for function in (call, _is_training_call):
+        for function in (call, PlannedModel._is_training_call):
             skip_code(function.__code__)
         inner._compiled_call_impl = PlannedCall(call)
         self._planned.append(reference)
+
+    def _is_training_call(self, module: nn.Module) -> bool:
+        """Return whether plans are for a call of the module; not while something else compiles or traces it."""
+        if torch.compiler.is_compiling() or torch._C._is_tracing():
+            return False
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return False
+        trains = module.training or self._trains_in_evaluation_mode
+        return trains and torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
 
     def _await_backward(self, result: Any) -> None:
         # A backward that was seen and did not come to the judgement has raised, and the loop has gone on.
@@ -290,15 +302,6 @@ def _check_model(model: nn.Module, core: nn.Module) -> None:
         raise BundleError(f"{name} is a ScriptModule, which takes no plans", hint="apply the bundle before scripting")
     if not any(parameter.requires_grad for parameter in core.parameters()):
         raise BundleError(f"{name} has no parameter to train", hint="apply the bundle to the module that is trained")
-
-
-def _is_training_call(module: nn.Module) -> bool:
-    """Return whether plans are for a call of the module; not while something else compiles or traces it."""
-    if torch.compiler.is_compiling() or torch._C._is_tracing():
-        return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return False
-    return module.training and torch.is_grad_enabled() and not torch.is_inference_mode_enabled()
 
 
 class _Settings:

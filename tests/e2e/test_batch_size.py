@@ -38,6 +38,7 @@ def needs(package: str) -> pytest.MarkDecorator:
         pytest.param("evaluate_first.py", (), 16, 8, 1, id="loader beside one for evaluation", marks=pytest.mark.slow),
         pytest.param("autocast_accumulate.py", (), 16, 8, 2, id="accumulation"),
         pytest.param("ddp.py", ("2",), 16, 8, 1, id="two processes", marks=pytest.mark.slow),
+        pytest.param("in_evaluation_mode.py", (), 16, 8, 1, id="model in evaluation mode"),
         pytest.param("asks_batch_size.py", (), 16, 8, 1, id="script asks autotune"),
         pytest.param(
             "hf_trainer.py", (), 8, 4, 2, id="Hugging Face Trainer", marks=[needs("transformers"), pytest.mark.slow]

@@ -54,6 +54,7 @@ class Watched:
         self.training: list[tuple[nn.Module, tuple[Any, ...], dict[str, Any]]] = []
         self.evaluations = 0
         self.notes: list[str] = []
+        self.optimized: list[nn.Module] = []
         self.hooks = RootHooks(
             engine=self.engine,
             training_call=self._training_call,
@@ -61,6 +62,7 @@ class Watched:
             call_done=lambda: None,
             inner_call=lambda *_: None,
             around=lambda root, call: call,
+            is_optimized=lambda module: module in self.optimized,
             note=self.notes.append,
         )
         self.hooks.install()
@@ -120,6 +122,31 @@ def test_what_is_no_training_call(kind: str) -> None:
     assert watched.evaluations == (0 if kind == "a loss" else 1)
     assert watched.engine is not None
     assert watched.engine.graphs == []
+
+
+def test_a_model_that_an_optimizer_holds_trains_in_evaluation_mode_under_plans() -> None:
+    """Guards models that from_pretrained() leaves in evaluation mode, where a script calls no train()."""
+    watched = Watched("gelu+:1:-1")
+    model, x = nn.Sequential(Block(), nn.Linear(64, 1)).eval(), rows()
+    watched.optimized.append(model)
+    model(x).mean().backward()
+    assert watched.engine is not None
+    assert watched.engine.problem() is None
+    assert watched.engine.graphs[0].current.recomputed
+    with torch.no_grad():
+        model(x)
+    assert (len(watched.training), watched.evaluations, watched.notes) == (1, 1, [])
+
+
+def test_a_model_that_trains_later_is_told_of_what_was_taken_for_training() -> None:
+    watched = Watched()
+    model, x = nn.Linear(64, 64), rows()
+    watched.optimized.append(model)
+    for mode in (False, True, False, True):
+        model.train(mode)(x)
+    assert (len(watched.training), watched.evaluations) == (3, 1)
+    (note,) = watched.notes
+    assert note.startswith("model Linear was called in evaluation mode with gradients on before its train()")
 
 
 def test_the_first_training_call_runs_under_the_plans_already() -> None:

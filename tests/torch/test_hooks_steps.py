@@ -69,6 +69,18 @@ def loss_of(module: nn.Module) -> torch.Tensor:
     return module(torch.randn(4, 3)).pow(2).mean()
 
 
+def test_an_optimizer_holds_parameters_from_the_time_it_is_made() -> None:
+    module, other = nn.Linear(3, 2), nn.Linear(3, 2)
+    watched = Watched(module)
+    optimizer = torch.optim.SGD([{"params": [module.bias]}])
+    assert watched.hooks.optimizes(module)
+    assert not watched.hooks.optimizes(other)
+    optimizer.add_param_group({"params": [other.weight]})
+    assert watched.hooks.optimizes(other)
+    del optimizer
+    assert not watched.hooks.optimizes(module)
+
+
 def test_a_checkpoints_backward_is_part_of_the_scripts() -> None:
     module = nn.Linear(3, 2)
     watched = Watched(module)

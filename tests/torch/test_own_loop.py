@@ -203,6 +203,19 @@ def test_evaluation_compiles_nothing(bundle: Bundle) -> None:
     assert len(applied._planned._engine.graphs) == 1
 
 
+@pytest.mark.parametrize("kind", [Net, Looping])
+def test_a_model_given_in_evaluation_mode_trains_in_it_until_its_train_is_called(
+    kind: type[nn.Module], bundle: Bundle
+) -> None:
+    model, plain = made(kind).eval(), made(kind).eval()
+    applied = autotune.apply(model, bundle(*GELUS))
+    assert equal(gradients(model), gradients(plain))
+    assert applied.is_confirmed
+    assert saved(model) < saved(plain)
+    gradients(model.train())
+    assert saved(model.eval()) == saved(plain)
+
+
 def test_what_was_applied_can_be_taken_back(bundle: Bundle) -> None:
     model, plain = made(Looping), made(Looping)
     before, suppressed = dict(vars(model)), torch._dynamo.config.suppress_errors

@@ -1,4 +1,4 @@
-"""Root modules: the ones that the script itself calls, in training mode, with gradients on."""
+"""Root modules: the ones that the script itself calls, with gradients on, to train them."""
 
 from __future__ import annotations
 
@@ -31,6 +31,8 @@ class Root:
     compiled: Callable[..., Any] | None = None
     # A checkpoint of the script's own runs all of it again.
     is_checkpointed: bool = False
+    # Never called in training mode so far, as from_pretrained() leaves it to the script to call train().
+    trains_in_evaluation_mode: bool = False
 
 
 class PlannedCall(functools.partial[Any]):
@@ -51,6 +53,9 @@ class RootHooks:
     At a root's first training call under an engine it sets the compiled callable, then lets the call go on; evaluation
     calls go to the plain one. A root that runs again inside backward (the script checkpoints it) runs as before.
 
+    A training call is one in training mode with gradients on. A model that was never called in training mode, and whose
+    parameters an optimizer holds, trains in evaluation mode.
+
     A module that is called inside of a compiled root's call is in no graph. Where the engine would not come to it by
     itself either, it is compiled as an *inner* root.
     """
@@ -61,6 +66,7 @@ class RootHooks:
     call_done: Callable[[], None]  # after each outermost call, of any module
     inner_call: Callable[[nn.Module, Any], None]  # before each call of a module outside of graphs, with its inputs
     around: Callable[[nn.Module, Callable[..., Any]], Callable[..., Any]]  # gives what a root's training call runs
+    is_optimized: Callable[[nn.Module], bool]  # an optimizer holds a parameter of the module
     note: Callable[[str], None]  # with what the user should know
 
     def __post_init__(self) -> None:
@@ -68,8 +74,6 @@ class RootHooks:
         self.roots: dict[int, Root] = {}
         # Also those modules that were looked at and stay as they are: without a compiled callable.
         self._inner_roots: dict[int, Root] = {}
-        # The last model that was called in evaluation mode where gradients are kept.
-        self.evaluated: Callable[[], nn.Module | None] = lambda: None
         # Set for a step, it takes note of what runs outside of graphs.
         self.watch: Watch | None = None
         self.shim: Any = None
@@ -159,10 +163,9 @@ class RootHooks:
                 if next(core.parameters(), None) is not None:
                     # Not a loss function, and not a graph that Dynamo runs while it compiles.
                     self.evaluation_call()
-                    if torch.is_grad_enabled():
-                        self.evaluated = weakref.ref(core)
                 return None
             root = _known(self.roots, core) or _remember(self.roots, core)
+            self._see_mode(root, core)
             if module is not core:
                 root.wrapped_by = tuple(type(one).__name__ for one in wrappers(module))
             self.training_call(core, arguments, keywords)
@@ -202,7 +205,8 @@ class RootHooks:
     ) -> Callable[..., Any] | None:
         """Return what to call for a module that runs outside of any graph; None for its own call."""
         try:
-            if not module.training or not torch.is_grad_enabled():
+            is_frozen = not module.training and self._inside.planned.training
+            if is_frozen or not torch.is_grad_enabled():
                 return None
             root = _known(self._inner_roots, module)
             if root is None:
@@ -230,11 +234,20 @@ class RootHooks:
             engine.take_no_plans("the script calls its model in a transform of torch.func")
 
     def _is_training_call(self, module: nn.Module) -> bool:
-        if not module.training or not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
+        if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             return False
-        if _known(self.roots, module) is not None:
-            return True
-        return any(parameter.requires_grad for parameter in module.parameters())
+        root = _known(self.roots, module)
+        if root is not None:
+            return module.training or root.trains_in_evaluation_mode
+        return any(one.requires_grad for one in module.parameters()) and (module.training or self.is_optimized(module))
+
+    def _see_mode(self, root: Root, module: nn.Module) -> None:
+        if module.training and root.trains_in_evaluation_mode:
+            self.note(
+                f"model {root.name} was called in evaluation mode with gradients on before its train(). "
+                "Those calls were taken for training: put an evaluation under torch.no_grad()"
+            )
+        root.trains_in_evaluation_mode = not module.training
 
     def _compiled(self, root: Root, core: nn.Module, called: nn.Module) -> Callable[..., Any] | None:
         engine = self.engine

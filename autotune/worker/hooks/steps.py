@@ -44,6 +44,7 @@ class StepHooks:
         self._steps: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._known: weakref.WeakKeyDictionary[Optimizer, None] = weakref.WeakKeyDictionary()
         self._has_optimizer = False
+        self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._backwards_since_step = 0
         self.grad_scaler = False
         self._rests = False
@@ -52,6 +53,12 @@ class StepHooks:
     def optimizers(self) -> list[Optimizer]:
         """The optimizers that have stepped and are still alive, in the order of their first steps."""
         return list(self._known)
+
+    def optimizes(self, module: nn.Module) -> bool:
+        """Return whether an optimizer holds a parameter of the module, stepped or not."""
+        parameters = {id(one) for one in module.parameters()}
+        groups = [group for optimizer in list(self._made) for group in optimizer.param_groups]
+        return any(id(one) in parameters for group in groups for one in group["params"])
 
     def rest(self) -> None:
         """Count nothing and tell nobody from here on; optimizers are prepared still."""
@@ -170,6 +177,7 @@ class StepHooks:
         def __init__(own: Any, *arguments: Any, **keywords: Any) -> None:  # noqa: N807
             self._has_optimizer = True
             original(own, *arguments, **keywords)
+            self._made.add(own)
 
         @functools.wraps(original_scaler)
         def scaler_init(own: Any, *arguments: Any, **keywords: Any) -> None:

@@ -49,7 +49,7 @@ class LocateMode(Mode):
 
     def _see(self, module: nn.Module, inputs: Any) -> None:
         del inputs
-        if module.training and torch.is_grad_enabled() and not torch.compiler.is_compiling():
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             self._called.setdefault(module)
 
     def _blocks_of(self, root: nn.Module) -> list[LocatedBlocks]:
