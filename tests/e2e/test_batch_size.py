@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +75,35 @@ def test_the_observed_batch_is_the_requested_one(
     assert measurement.batch_size == batch_size
     assert set(measurement.samples_per_step) == {batch_size * calls_per_step * processes}, "accumulation is kept"
     assert measurement.calls_per_step == calls_per_step
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("script", "own_batch_size"),
+    [
+        pytest.param("accelerate_script.py", 8, marks=needs("accelerate")),
+        pytest.param("hf_trainer.py", 4, marks=needs("transformers")),
+    ],
+)
+def test_each_of_the_processes_that_share_batches_has_the_requested_one(
+    script: str, own_batch_size: int, discovered: Discover, tmp_path: Path
+) -> None:
+    torchrun, *command = (str(Path(sys.executable).with_name("torchrun")), "--standalone", "--nproc-per-node", "2")
+    command.append(str(SCRIPTS / script))
+    facts = discovered(torchrun, *command).facts
+
+    run = measure(
+        Path(torchrun),
+        *command,
+        configurations=(Configuration(batch_size=16),),
+        folder=tmp_path,
+        control=facts.batch_control,
+    )
+
+    assert facts.batch_size == own_batch_size
+    measurement = run.measurement()
+    assert (measurement.batch_size, measurement.num_processes) == (16, 2)
+    assert set(measurement.samples_per_step) == {16 * 2 * 2}
 
 
 def test_a_resized_loader_gives_the_batches_that_the_size_by_hand_gives(discovered: Discover, tmp_path: Path) -> None:

@@ -420,6 +420,22 @@ def test_a_sampler_that_several_loaders_share_is_resized_once() -> None:
     assert hooks.loaders[-1].batch_size == 16
 
 
+@pytest.mark.parametrize("is_split", [False, True], ids=["each its own", "one split"])
+def test_batches_that_a_library_shares_among_processes_have_the_size_in_each(*, is_split: bool) -> None:
+    """Guards Accelerate and the Trainer on it under torchrun: a sampler inside of theirs makes the batches."""
+    pytest.importorskip("accelerate")
+    from accelerate.data_loader import BatchSamplerShard
+
+    hooks = installed(6, BatchControl("loaders", loaders=(1,)))
+    own = DataLoader(rows(48), batch_size=4)
+    shared = BatchSamplerShard(own.batch_sampler, num_processes=2, process_index=1, split_batches=is_split)
+    loader = DataLoader(rows(48), batch_sampler=shared)
+    assert sizes(loader) == [6] * 4
+    assert len(loader) == 4
+    assert [each.batch_size for each in hooks.loaders] == [4, 6]
+    assert notes == []
+
+
 @pytest.mark.parametrize(
     ("loader", "shuffles"),
     [

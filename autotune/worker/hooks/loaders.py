@@ -10,7 +10,7 @@ import sys
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -118,7 +118,7 @@ class LoaderHooks:
         self._epochs: Counter[str] = Counter()
         self._taken: list[tuple[_Loader, SeenBatch | None]] = []
         self.loaders: list[_Loader] = []
-        self._own_sizes: weakref.WeakKeyDictionary[Any, int | None] = weakref.WeakKeyDictionary()
+        self._own_sizes: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._by_loader: weakref.WeakKeyDictionary[Any, _Loader] = weakref.WeakKeyDictionary()
         self._open: dict[int, _Draws] = {}
         self._rests = False
@@ -355,36 +355,36 @@ class LoaderHooks:
         ordinal = len(self.loaders)
         size: int | None = batch_size
         reason = ""
-        if batch_sampler is not None:
-            own = getattr(batch_sampler, "batch_size", None)
-            if isinstance(own, int):  # an earlier loader may have resized it
-                size = own = self._own_sizes.get(batch_sampler, own)
-            else:  # it may be a list, too
-                size, reason = None, f"its {type(batch_sampler).__name__} has no batch_size"
+        samplers = list(_batch_samplers(batch_sampler))
+        for one in samplers:
+            self._own_sizes.setdefault(one, one.batch_size)  # an earlier loader may have resized it
+        if samplers:
+            size = self._own_sizes[batch_sampler] // _parts(batch_sampler)
+        elif batch_sampler is not None:
+            size, reason = None, f"its {type(batch_sampler).__name__} has no batch_size"
         elif batch_size is None:
             reason = "its data set makes the batches (batch_size=None)"
         site = _call_site()
         chosen = ordinal in self.control.loaders or site in self._sites
         if self.is_stale and chosen and self._sites:
             self._sites.add(site)
-        if self.batch_size is not None and chosen and not reason:
-            size = self._resized(size)
-            if batch_sampler is not None:
-                self._own_sizes[batch_sampler] = own
-                batch_sampler.batch_size = size
-            else:
+        if self.batch_size is not None and size is not None and chosen:
+            own, size = size, self._resized(size, self.batch_size)
+            for one in samplers:
+                one.batch_size = self._own_sizes[one] * size // own
+            if batch_sampler is None:
                 batch_size = size
         record = _Loader(ordinal, size, site, reason)
         self.loaders.append(record)
         self._by_loader[loader] = record
         return batch_size
 
-    def _resized(self, own: int | None) -> int | None:
-        """Return the size of a loader's batches at the batch size: its part of that where several feed a call."""
+    def _resized(self, own: int, batch_size: int) -> int:
+        """Return the size of a loader's batches at a batch size: its part of that where several feed a call."""
         arrivals = self.control.arrivals
-        if self.batch_size is None or arrivals is None or not own or own >= arrivals.batch_size:
-            return self.batch_size
-        return max(1, self.batch_size * own // arrivals.batch_size)
+        if arrivals is None or own >= arrivals.batch_size:
+            return batch_size
+        return max(1, batch_size * own // arrivals.batch_size)
 
     def _patch_iterators(self) -> None:
         iterator = dataloader._BaseDataLoaderIter
@@ -508,6 +508,19 @@ def _call_site() -> str:
             lines.append(f"{os.path.basename(name)}:{frame.f_lineno}")  # noqa: PTH119
         frame = frame.f_back  # type: ignore[assignment]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _batch_samplers(outermost: Any) -> Iterator[Any]:
+    """Yield a batch sampler, and those inside: Accelerate puts one for several processes around the script's."""
+    # A list of batches has no size, and a sampler's may be None.
+    while isinstance(getattr(outermost, "batch_size", None), int):
+        yield outermost
+        outermost = getattr(outermost, "batch_sampler", None)
+
+
+def _parts(batch_sampler: Any) -> int:
+    """Return how many processes share each batch of a sampler, as Accelerate's split_batches has it."""
+    return batch_sampler.num_processes if getattr(batch_sampler, "split_batches", False) else 1
 
 
 def _epoch(loader: Any, batch_size: int | None) -> EpochFacts | None:
