@@ -38,7 +38,7 @@ from .records.cards import Card, CardFit
 from .records.configuration import Configuration
 from .records.engines import ENGINES
 from .records.explanation import Explanation
-from .records.facts import Facts
+from .records.facts import BatchControl, Facts
 from .records.gate import Gate, GateBaseline, LimitGate, Reference
 from .records.outcome import Measured, Outcome, TimedOut
 from .records.printable import shell_word
@@ -400,9 +400,25 @@ def explain(
 def _following(
     spec: StudySpec, launcher: Launcher, interruption: Interruption, runs: Path
 ) -> Callable[[Request, str], RunResult]:
-    """Return what makes runs without the GPU; they raise InterruptionError after Ctrl-C."""
+    """Return what makes runs without the GPU; they raise InterruptionError after Ctrl-C.
+
+    A run whose first step shows that the script trains in evaluation mode is made again: of that step its plans, its
+    checkpointed blocks and its phases were missed.
+    """
+    in_evaluation_mode = threading.Event()
 
     def run(request: Request, name: str) -> RunResult:
+        control = request.batch_control or BatchControl("none")
+        if in_evaluation_mode.is_set():
+            control = replace(control, in_evaluation_mode=True)
+            request = replace(request, batch_control=control)
+        result = run_once(request, name)
+        if result.traced is None or result.traced.batch_control.in_evaluation_mode == control.in_evaluation_mode:
+            return result
+        in_evaluation_mode.set()
+        return run(request, name)
+
+    def run_once(request: Request, name: str) -> RunResult:
         stopped = InterruptionError("stopped before the script was followed", hint="the same command starts it anew")
         if interruption.finish.is_set():
             raise stopped

@@ -112,7 +112,7 @@ class BatchControl:
     the inputs that a model is fed. ``none``: it cannot be set, for the reason in ``reason``. ``arrivals`` are what
     batches of the script's own size bring to its models: a size that was set must bring more, or less. ``options`` are
     those of the script's command line that had such a number as their value, with that; all whole numbers where the
-    script's own size is not known.
+    script's own size is not known. ``in_evaluation_mode``: the models that take the batches train in that mode.
     """
 
     how: Literal["arguments", "function", "loaders", "inputs", "none"]
@@ -121,6 +121,7 @@ class BatchControl:
     reason: str = ""
     arrivals: Arrivals | None = None
     options: dict[str, int] = field(default_factory=dict)
+    in_evaluation_mode: bool = False
 
     @property
     def can_set(self) -> bool:

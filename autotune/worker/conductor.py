@@ -85,6 +85,7 @@ class Conductor:
             around=self._applied.around,
             is_optimized=self._is_optimized,
             note=process.note,
+            trains_in_evaluation_mode=control.in_evaluation_mode,
         )
         steps = StepHooks(
             phase=self._enter_phase,
@@ -177,6 +178,8 @@ class Conductor:
         window = self._samples.close()
         # Where no root call was seen the model is called past nn.Module.__call__: steps are still steps.
         self._make_ready(self._optimized())
+        if not process.steps:
+            self._script.roots.first_step_done()
         process.steps += 1
         process.progressed(steps=process.steps)
         self._mode.step(window)

@@ -70,6 +70,7 @@ def test_the_observed_batch_is_the_requested_one(
     )
 
     assert facts.batch_size == facts.baseline.batch_size == own_batch_size
+    assert facts.batch_control.in_evaluation_mode == (script == "in_evaluation_mode.py")
     assert facts.accumulation_control.steps == calls_per_step
     measurement = run.measurement()
     assert measurement.batch_size == batch_size

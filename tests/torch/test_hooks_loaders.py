@@ -420,6 +420,32 @@ def test_a_sampler_that_several_loaders_share_is_resized_once() -> None:
     assert hooks.loaders[-1].batch_size == 16
 
 
+@pytest.mark.parametrize("inner", [1, 3])
+def test_a_sampler_inside_of_another_that_has_its_own_size_keeps_it(inner: int) -> None:
+    installed(2, BatchControl("loaders", loaders=(0,)))
+    made_of = BatchSampler(SequentialSampler(range(12)), inner, drop_last=False)
+    outer = BatchSampler(SequentialSampler(range(12)), 8, drop_last=False)
+    outer.batch_sampler = made_of  # type: ignore[attr-defined]
+    loader = DataLoader(rows(12), batch_sampler=outer)
+    assert (sizes(loader)[0], made_of.batch_size) == (2, inner)
+
+
+def test_a_sampler_that_names_itself_is_resized_once() -> None:
+    installed(2, BatchControl("loaders", loaders=(0,)))
+    sampler = BatchSampler(SequentialSampler(range(12)), 8, drop_last=False)
+    sampler.batch_sampler = sampler  # type: ignore[attr-defined]
+    assert sizes(DataLoader(rows(12), batch_sampler=sampler)) == [2] * 6
+
+
+def test_a_size_that_the_script_gives_its_sampler_later_is_the_loaders() -> None:
+    hooks = installed()
+    sampler = BatchSampler(SequentialSampler(range(12)), 4, drop_last=False)
+    DataLoader(rows(12), batch_sampler=sampler)
+    sampler.batch_size = 6
+    DataLoader(rows(12), batch_sampler=sampler)
+    assert [each.batch_size for each in hooks.loaders] == [4, 6]
+
+
 @pytest.mark.parametrize("is_split", [False, True], ids=["each its own", "one split"])
 def test_batches_that_a_library_shares_among_processes_have_the_size_in_each(*, is_split: bool) -> None:
     """Guards Accelerate and the Trainer on it under torchrun: a sampler inside of theirs makes the batches."""

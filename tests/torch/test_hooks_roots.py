@@ -129,6 +129,7 @@ def test_a_model_that_an_optimizer_holds_trains_in_evaluation_mode_under_plans()
     watched = Watched("gelu+:1:-1")
     model, x = nn.Sequential(Block(), nn.Linear(64, 1)).eval(), rows()
     watched.optimized.append(model)
+    watched.hooks.trains_in_evaluation_mode = True
     model(x).mean().backward()
     assert watched.engine is not None
     assert watched.engine.problem() is None
@@ -138,15 +139,30 @@ def test_a_model_that_an_optimizer_holds_trains_in_evaluation_mode_under_plans()
     assert (len(watched.training), watched.evaluations, watched.notes) == (1, 1, [])
 
 
-def test_a_model_that_trains_later_is_told_of_what_was_taken_for_training() -> None:
-    watched = Watched()
+def test_the_first_step_shows_whether_a_script_trains_in_evaluation_mode() -> None:
+    watched = Watched(with_engine=False)
+    model, frozen, x = nn.Linear(64, 64).eval(), nn.Linear(64, 64).eval(), rows()
+    watched.optimized.append(model)
+    for modules in ((frozen,), (frozen, model)):
+        for module in modules:
+            module(x)
+        watched.hooks.first_step_done()
+    assert watched.training == []
+    frozen(x)
+    model(x)
+    assert [root for root, *_ in watched.training] == [model]
+
+
+def test_evaluation_before_the_first_training_call_is_none() -> None:
+    """Guards evaluations that keep gradients: their loaders would be taken for those of training."""
+    watched = Watched(with_engine=False)
     model, x = nn.Linear(64, 64), rows()
     watched.optimized.append(model)
-    for mode in (False, True, False, True):
-        model.train(mode)(x)
-    assert (len(watched.training), watched.evaluations) == (3, 1)
-    (note,) = watched.notes
-    assert note.startswith("model Linear was called in evaluation mode with gradients on before its train()")
+    model.eval()(x)
+    model.train()(x)
+    watched.hooks.first_step_done()
+    model.eval()(x)
+    assert (len(watched.training), watched.evaluations) == (1, 2)
 
 
 def test_the_first_training_call_runs_under_the_plans_already() -> None:

@@ -236,7 +236,7 @@ class Description(ABC):
     def _batch_control(self) -> tuple[int | None, BatchControl]:
         """Return the script's own batch size as observed, and how it can be set."""
         observed = self.baseline.batch_size
-        return observed, batch_control_of(self.process.request, self.script.loaders, observed, self.baseline.arrived)
+        return observed, batch_control_of(self.process.request, self.script, observed, self.baseline.arrived)
 
     def _accumulation_control(self) -> AccumulationControl:
         given, seen = self.process.request.accumulation_control, self.baseline.micro_batches
@@ -271,10 +271,11 @@ class Description(ABC):
 
 
 def batch_control_of(
-    request: Request, loaders: LoaderHooks, observed: int | None, arrived: tuple[Arrived, ...]
+    request: Request, script: HookedScript, observed: int | None, arrived: tuple[Arrived, ...]
 ) -> BatchControl:
     """Return how the script's batch size can be set, with what ``observed`` samples of a batch bring to the models."""
-    control = _batch_control_of(request, loaders)
+    control = _batch_control_of(request, script.loaders)
+    control = replace(control, in_evaluation_mode=script.roots.trains_in_evaluation_mode)
     options = arguments.seen or arguments.on_command_line(sys.argv[1:])
     if not observed and not control.can_set:
         return replace(control, options=dict(options))
@@ -287,7 +288,7 @@ def batch_control_of(
 
 def _batch_control_of(request: Request, loaders: LoaderHooks) -> BatchControl:
     """Return how a batch size can be set: as the request says, else as the script's DataLoaders allow."""
-    if request.batch_control is not None:
+    if request.batch_control is not None and request.batch_control.can_set:
         return request.batch_control
     if batch_size.asked:
         return BatchControl("function")

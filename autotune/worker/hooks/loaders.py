@@ -10,7 +10,7 @@ import sys
 import time
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -355,11 +355,12 @@ class LoaderHooks:
         ordinal = len(self.loaders)
         size: int | None = batch_size
         reason = ""
-        samplers = list(_batch_samplers(batch_sampler))
-        for one in samplers:
-            self._own_sizes.setdefault(one, one.batch_size)  # an earlier loader may have resized it
+        samplers = _batch_samplers(batch_sampler)
+        parts = _parts(batch_sampler)
         if samplers:
-            size = self._own_sizes[batch_sampler] // _parts(batch_sampler)
+            # An earlier loader may have resized one of them.
+            own = next((self._own_sizes[one] for one in samplers if one in self._own_sizes), batch_sampler.batch_size)
+            size = own // parts
         elif batch_sampler is not None:
             size, reason = None, f"its {type(batch_sampler).__name__} has no batch_size"
         elif batch_size is None:
@@ -369,9 +370,10 @@ class LoaderHooks:
         if self.is_stale and chosen and self._sites:
             self._sites.add(site)
         if self.batch_size is not None and size is not None and chosen:
-            own, size = size, self._resized(size, self.batch_size)
+            size = self._resized(size, self.batch_size)
             for one in samplers:
-                one.batch_size = self._own_sizes[one] * size // own
+                self._own_sizes[one] = own
+                one.batch_size = size * parts
             if batch_sampler is None:
                 batch_size = size
         record = _Loader(ordinal, size, site, reason)
@@ -510,17 +512,20 @@ def _call_site() -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def _batch_samplers(outermost: Any) -> Iterator[Any]:
-    """Yield a batch sampler, and those inside: Accelerate puts one for several processes around the script's."""
+def _batch_samplers(outermost: Any) -> list[Any]:
+    """Return a batch sampler, and those of its size inside: Accelerate puts one of its own around the script's."""
     # A list of batches has no size, and a sampler's may be None.
-    while isinstance(getattr(outermost, "batch_size", None), int):
-        yield outermost
+    size = getattr(outermost, "batch_size", None)
+    found: list[Any] = []
+    while isinstance(size, int) and getattr(outermost, "batch_size", None) == size and outermost not in found:
+        found.append(outermost)
         outermost = getattr(outermost, "batch_sampler", None)
+    return found
 
 
 def _parts(batch_sampler: Any) -> int:
-    """Return how many processes share each batch of a sampler, as Accelerate's split_batches has it."""
-    return batch_sampler.num_processes if getattr(batch_sampler, "split_batches", False) else 1
+    """Return how many processes share each batch of Accelerate's sampler, which it calls split_batches."""
+    return getattr(batch_sampler, "num_processes", 1) if getattr(batch_sampler, "split_batches", False) else 1
 
 
 def _epoch(loader: Any, batch_size: int | None) -> EpochFacts | None:

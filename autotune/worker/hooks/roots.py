@@ -31,8 +31,6 @@ class Root:
     compiled: Callable[..., Any] | None = None
     # A checkpoint of the script's own runs all of it again.
     is_checkpointed: bool = False
-    # Never called in training mode so far, as from_pretrained() leaves it to the script to call train().
-    trains_in_evaluation_mode: bool = False
 
 
 class PlannedCall(functools.partial[Any]):
@@ -53,8 +51,8 @@ class RootHooks:
     At a root's first training call under an engine it sets the compiled callable, then lets the call go on; evaluation
     calls go to the plain one. A root that runs again inside backward (the script checkpoints it) runs as before.
 
-    A training call is one in training mode with gradients on. A model that was never called in training mode, and whose
-    parameters an optimizer holds, trains in evaluation mode.
+    A training call is one in training mode with gradients on. Where a script trains in evaluation mode, as
+    from_pretrained() leaves it, a call in that mode is a training call of a model that an optimizer holds.
 
     A module that is called inside of a compiled root's call is in no graph. Where the engine would not come to it by
     itself either, it is compiled as an *inner* root.
@@ -68,12 +66,15 @@ class RootHooks:
     around: Callable[[nn.Module, Callable[..., Any]], Callable[..., Any]]  # gives what a root's training call runs
     is_optimized: Callable[[nn.Module], bool]  # an optimizer holds a parameter of the module
     note: Callable[[str], None]  # with what the user should know
+    trains_in_evaluation_mode: bool = False  # the script; no call tells before its first step
 
     def __post_init__(self) -> None:
         self._inside = threading.local()
         self.roots: dict[int, Root] = {}
         # Also those modules that were looked at and stay as they are: without a compiled callable.
         self._inner_roots: dict[int, Root] = {}
+        # The last model that was called in evaluation mode where gradients are kept.
+        self._evaluated: Callable[[], nn.Module | None] = lambda: None
         # Set for a step, it takes note of what runs outside of graphs.
         self.watch: Watch | None = None
         self.shim: Any = None
@@ -86,6 +87,12 @@ class RootHooks:
             module = root.module()
             if module is not None:
                 yield module
+
+    def first_step_done(self) -> None:
+        """See whether the script trains in evaluation mode: no model was called in training mode, but one in that."""
+        evaluated = self._evaluated()
+        if not self.roots and evaluated is not None and self.is_optimized(evaluated):
+            self.trains_in_evaluation_mode = True
 
     def rest(self, *, passes: bool) -> None:
         """Tell nobody of calls from here on; ``passes``: nothing is applied to them either."""
@@ -163,9 +170,10 @@ class RootHooks:
                 if next(core.parameters(), None) is not None:
                     # Not a loss function, and not a graph that Dynamo runs while it compiles.
                     self.evaluation_call()
+                    if torch.is_grad_enabled():
+                        self._evaluated = weakref.ref(core)
                 return None
             root = _known(self.roots, core) or _remember(self.roots, core)
-            self._see_mode(root, core)
             if module is not core:
                 root.wrapped_by = tuple(type(one).__name__ for one in wrappers(module))
             self.training_call(core, arguments, keywords)
@@ -230,24 +238,18 @@ class RootHooks:
         # Told once: this is called for each module of the model too. Parameters of an ensemble ask for no gradients.
         if engine is None or engine.without_plans or getattr(self._inside, "root", False):
             return
-        if module.training and (module._parameters or module._modules):
+        trains = module.training or self.trains_in_evaluation_mode
+        if trains and (module._parameters or module._modules):
             engine.take_no_plans("the script calls its model in a transform of torch.func")
 
     def _is_training_call(self, module: nn.Module) -> bool:
         if not torch.is_grad_enabled() or torch.is_inference_mode_enabled():
             return False
-        root = _known(self.roots, module)
-        if root is not None:
-            return module.training or root.trains_in_evaluation_mode
+        if not module.training and not self.trains_in_evaluation_mode:
+            return False
+        if _known(self.roots, module) is not None:
+            return True
         return any(one.requires_grad for one in module.parameters()) and (module.training or self.is_optimized(module))
-
-    def _see_mode(self, root: Root, module: nn.Module) -> None:
-        if module.training and root.trains_in_evaluation_mode:
-            self.note(
-                f"model {root.name} was called in evaluation mode with gradients on before its train(). "
-                "Those calls were taken for training: put an evaluation under torch.no_grad()"
-            )
-        root.trains_in_evaluation_mode = not module.training
 
     def _compiled(self, root: Root, core: nn.Module, called: nn.Module) -> Callable[..., Any] | None:
         engine = self.engine

@@ -212,7 +212,7 @@ class TraceMode(Mode):
         process.has_result = True
 
     def _batch_control(self, observed: int | None) -> BatchControl:
-        control = batch_control_of(self._process.request, self._script.loaders, observed, ())
+        control = batch_control_of(self._process.request, self._script, observed, ())
         if observed and control.arrivals is None:
             # Two steps are too few to tell how much data a batch brings where batches vary.
             return replace(control, arrivals=Arrivals(observed, ()))
