@@ -6,10 +6,10 @@ import contextlib
 import math
 from dataclasses import dataclass
 
-from ..records.allocations import AllocationTrace
+from ..records.allocations import AllocationTrace, OperatorCall
 from ..records.cards import Card
 from .caching_allocator import Block, CachingAllocator, DeviceFullError, ExpandableAllocator
-from .kernels import KERNELS, Kernel, cublas_workspace_bytes, in_cudnn
+from .kernels import CUBLASLT_WORKSPACE_BYTES, KERNELS, Kernel, cublas_workspace_bytes, in_cublaslt, in_cudnn
 
 _NO_KERNEL = Kernel()
 # CUDA's context, and libraries with their kernels, as nvidia-smi counts. Fitted to peaks on an A100-40GB (GPUMemNet,
@@ -73,7 +73,7 @@ class Replay:
         self._trace, self._card = trace, card
         self.alive: dict[int, Block | None] = {}
         self.event = self._phase = self._stream = 0
-        self._multiplied: set[tuple[bool, int]] = set()
+        self._multiplied: set[tuple[bool, int, int]] = set()
         self._tried: set[str] = set()
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class Replay:
         for storage in reversed(results) if kernel.last_first else results:
             self._allocate(storage)
         if kernel.multiplies:
-            self._multiply()
+            self._multiply(call)
         if (
             kernel.tries_algorithms
             and any(call.options.get("benchmark", ()))
@@ -121,12 +121,19 @@ class Replay:
             self.memory.free(self._take(workspace(call, self._card)))
         self.memory.free(before)
 
-    def _multiply(self) -> None:
-        # Autograd has a thread for each device, which has a handle of its own.
-        user = self._trace.PHASES[self._phase] == "backward", self._stream
-        if user not in self._multiplied:
-            self._multiplied.add(user)
-            self._take(cublas_workspace_bytes(self._card))
+    def _multiply(self, call: OperatorCall) -> None:
+        usual, apart = cublas_workspace_bytes(self._card), CUBLASLT_WORKSPACE_BYTES
+        if self._trace.workspaces == "freed":
+            self.memory.free(self._take(apart if in_cublaslt(call) else usual))
+            return
+        # cuBLASLt has a handle of cuBLAS, too.
+        sizes = (usual, apart) if self._trace.workspaces == "kept apart" and in_cublaslt(call) else (usual,)
+        for size in sizes:
+            # Autograd has a thread for each device, which has a handle of its own.
+            user = self._trace.PHASES[self._phase] == "backward", self._stream, size
+            if user not in self._multiplied:
+                self._multiplied.add(user)
+                self._take(size)
 
     def _allocate(self, number: int) -> None:
         self.alive[number] = self._take(self._trace.storage_bytes[number])

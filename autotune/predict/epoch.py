@@ -64,7 +64,8 @@ class Epoch:
     """
 
     def __init__(self, trace: AllocationTrace, ahead: LookAhead) -> None:
-        self._steps, self._followed, self._expands = _steps_of(trace), ahead.followed, trace.expands
+        self._steps, self._followed = _steps_of(trace), ahead.followed
+        self._expands, self._workspaces = trace.expands, trace.workspaces
         self._last = _last_alike(self._steps)
         self._pattern = self._steps[self._last]
         self._is_alike = [step.form == self._pattern.form for step in self._steps]
@@ -121,7 +122,8 @@ class Epoch:
             step = self._steps[self._lacking]
             made.add(step, step.storage_bytes, step.operators)
             of_steps.append(self._followed[self._lacking])
-        return made.trace(expands=self._expands), tuple(of_steps), first
+        trace = replace(made.trace(), expands=self._expands, workspaces=self._workspaces)
+        return trace, tuple(of_steps), first
 
     def _check(self, sizes: _Sizes, full: int) -> None:
         """Raise FormatError if what a step does may depend on its batch: only the first step may be unlike others.
@@ -350,12 +352,11 @@ class _MadeTrace:
             self._numbers.append(number)
         self._operators += operators
 
-    def trace(self, *, expands: bool) -> AllocationTrace:
+    def trace(self) -> AllocationTrace:
         """Return the trace of all steps."""
         return AllocationTrace(
             "".join(self._kinds),
             tuple(self._numbers),
             tuple(self._storage_bytes),
             tuple(self._operators),
-            expands=expands,
         )

@@ -25,9 +25,9 @@ class Kernel:
 
     ``before`` is there while the results are allocated. ``after`` are allocated once they are, each in place of the one
     before it. All are in bytes of a call.
-    ``multiplies``: it runs in cuBLAS. ``tries_algorithms``: with ``torch.backends.cudnn.benchmark``, cuDNN tries some
-    at each new form, and torch empties its cache after that (native/cudnn/Conv_v8.cpp). ``last_first``: it allocates
-    the last of its results first. ``options`` are the arguments that the rules read, by their place.
+    ``multiplies``: it runs in cuBLAS or cuBLASLt. ``tries_algorithms``: with ``torch.backends.cudnn.benchmark``, cuDNN
+    tries some at each new form, and torch empties its cache after that (native/cudnn/Conv_v8.cpp). ``last_first``: it
+    allocates the last of its results first. ``options`` are the arguments that the rules read, by their place.
     """
 
     before: Workspace = lambda *_: 0
@@ -44,8 +44,17 @@ class Kernel:
 
 
 def cublas_workspace_bytes(card: Card) -> int:
-    """Return what a handle of cuBLAS keeps, one for each thread that multiplies (ATen/cuda/CublasHandlePool.cpp)."""
+    """Return the workspace of a handle of cuBLAS, of which each thread has one (ATen/cuda/CublasHandlePool.cpp)."""
     return 32 * _MIB if card.capability[0] >= 9 else 2 * 4 * _MIB + 8 * 16 * 1024
+
+
+CUBLASLT_WORKSPACE_BYTES = _MIB
+"""What cuBLASLt has where it shares none with cuBLAS (ATen/cuda/CUDABlas.cpp)."""
+
+
+def in_cublaslt(call: OperatorCall) -> bool:
+    """Return whether cuBLASLt multiplies: it adds a bias on the way (native/cuda/Blas.cpp)."""
+    return call.name == "addmm" and len(call.tensors[0].shape) == 1
 
 
 def tensor_bytes(tensor: TensorForm) -> int:

@@ -14,6 +14,7 @@ from .outcome import Phase
 Layout = Literal["contiguous", "channels_last", "strided"]
 EventKind = Literal["a", "f", "o", "p", "s", "e", "w"]
 Way = Literal["forward", "backward", "recompute"]
+Workspaces = Literal["kept", "kept apart", "freed"]
 TensorRole = Literal["", "parameter", "buffer", "gradient", "optimizer state"]
 
 
@@ -92,6 +93,7 @@ class AllocationTrace:
     - ``w``: the script is somewhere else from here on, an index into ``places``; only in a run that was asked for them.
 
     ``expands``: the allocator's segments are expandable. ``tensors`` has the tensor of each storage, where asked for.
+    ``workspaces`` of cuBLAS and cuBLASLt are ``kept`` in common, ``kept apart``, or ``freed`` after each product.
     """
 
     PHASES: ClassVar[tuple[Phase, ...]] = ("start", "forward", "backward", "optimizer")
@@ -101,6 +103,7 @@ class AllocationTrace:
     storage_bytes: tuple[int, ...]
     operators: tuple[OperatorCall, ...] = ()
     expands: bool = False
+    workspaces: Workspaces = "kept"
     places: tuple[Place, ...] = ()
     tensors: tuple[FirstTensor, ...] = ()
 

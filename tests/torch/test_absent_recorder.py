@@ -7,7 +7,10 @@ import sys
 import textwrap
 
 import pytest
+import torch
 
+from autotune.records.allocator_settings import ALLOCATOR_VARIABLES
+from autotune.worker.absent.allocator import expands
 from autotune.worker.absent.recorder import AllocationRecorder
 
 
@@ -299,6 +302,25 @@ def test_the_allocator_has_the_settings_of_the_script() -> None:
         "the settings max_split_size_mb:128 of torch's allocator are not followed",
         "True",
     ]
+
+
+@pytest.mark.parametrize("variable", ALLOCATOR_VARIABLES)
+def test_the_allocator_has_the_settings_of_the_environment_where_torch_does_not_tell(
+    variable: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guards torch 2.11, which has no function that tells."""
+    monkeypatch.delattr(torch._C, "_accelerator_getAllocatorSettings", raising=False)
+    for name in ALLOCATOR_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    assert not expands(pytest.fail)
+    monkeypatch.setenv(variable, "expandable_segments:True")
+    assert expands(pytest.fail)
+
+
+def test_a_stream_says_whose_it_is() -> None:
+    """Guards FSDP2 of torch 2.15, which asks the streams that it makes."""
+    printed = run_on_absent_card("print(torch.cuda.Stream().device_index, torch.cuda.current_stream().device_type)")
+    assert printed.split() == ["0", "1"]
 
 
 @pytest.mark.parametrize(("offload", "mebibytes"), [(False, "194.1"), (True, "66.1")])

@@ -13,7 +13,7 @@ import pytest
 from autotune.errors import FormatError
 from autotune.predict.caching_allocator import Block, CachingAllocator, DeviceFullError, ExpandableAllocator
 from autotune.predict.device_peak import DevicePeak, outside_bytes, peak_of, step_peaks
-from autotune.records.allocations import AllocationTrace, OperatorCall, TensorForm, Traced, between
+from autotune.records.allocations import AllocationTrace, OperatorCall, TensorForm, Traced, Workspaces, between
 from autotune.records.cards import CARDS
 from autotune.records.codec import dumps, loads
 from autotune.records.facts import BatchControl
@@ -360,6 +360,22 @@ class TestTraces:
         assert [one.allocated for one in found] == [8 * MIB + 128 * KIB, 2 * (8 * MIB + 128 * KIB)]
         hopper = peak_of(both, CARDS["h100-80gb"])
         assert hopper.allocated == 64 * MIB
+
+    @pytest.mark.parametrize(
+        ("workspaces", "name", "mebibytes"),
+        [
+            *(("kept", "mm", 2 * 32), ("kept", "addmm", 2 * 32)),
+            *(("kept apart", "mm", 2 * 32), ("kept apart", "addmm", 2 * 33)),
+            *(("freed", "mm", 32), ("freed", "addmm", 1)),
+        ],
+    )
+    def test_workspaces_are_those_of_the_release_of_torch(
+        self, workspaces: Workspaces, name: str, mebibytes: int
+    ) -> None:
+        """Guards what torch 2.11, 2.14 and 2.15 have allocated on an H100 without kernels."""
+        call = OperatorCall(name, (TensorForm((4,), 4), TensorForm((4, 4), 4)))
+        trace = AllocationTrace("popo", (1, 0, 2, 1), (), (call, call), workspaces=workspaces)
+        assert peak_of(trace, CARDS["h100-80gb"]).allocated == mebibytes * MIB
 
     def test_each_stream_that_multiplies_has_one_too(self) -> None:
         call = OperatorCall("mm", (TensorForm((4, 4), 4),))

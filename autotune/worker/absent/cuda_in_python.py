@@ -108,6 +108,7 @@ class _Stream(_Nothing):
     # torch hands out the streams of a pool in turn (c10/cuda/CUDAStream.cpp).
     numbers: ClassVar = itertools.cycle(range(1, 33))
     streams: ClassVar[_Streams]
+    device_index, device_type = 0, 1
 
     def __init__(self, device: Any = None, priority: int = 0, *, stream_id: int | None = None, **others: Any) -> None:
         super().__init__(device, **others)
@@ -280,6 +281,8 @@ def answer_for(card: Card, watch: Watch) -> None:
     package: Any = torch
     package.Generator, package.Stream, package.Event = _Generator, _Stream, _Nothing
     cuda.default_generators = (_Generator("cuda"),)
+    # In torch 2.11 a fake tensor has the device allocate a real one first.
+    package._subclasses.fake_tensor.init_gpu_context = lambda *_: None
     torch.backends.cuda.is_built = lambda: True
     torch.backends.cudnn.is_available = lambda: True
     torch.backends.cudnn.version = lambda: _CUDNN

@@ -19,7 +19,7 @@ from ...records.facts import BatchControl
 from ...records.look_ahead import READING_S, SeenBatch
 from ...records.outcome import Fallback
 from ...records.run import ALL_BLOCKS, FOLLOWED_TEST
-from ..absent.allocator import expands
+from ..absent.allocator import expands, workspaces
 from ..absent.changes import checkpoint_block, make_change
 from ..absent.communication import is_launched
 from ..absent.cuda_in_cpp import CannotPretendError
@@ -190,7 +190,7 @@ class TraceMode(Mode):
         if ahead is not None and ahead.has_larger and self._recorder.left_to_draw < 0:
             drawn = "the random numbers of the model's weights were not all drawn"
             process.note(f"{drawn}: a script that sets a seed may shuffle in another order")
-        trace = replace(self._recorder.trace(), expands=expands(process.note))
+        trace = replace(self._recorder.trace(), expands=expands(process.note), workspaces=workspaces())
         process.write(
             Traced(
                 trace=trace,
