@@ -119,6 +119,8 @@ class Replay:
             self.memory.empty_cache()
         for workspace in kernel.after:
             self.memory.free(self._take(workspace(call, self._card)))
+        for held in [self._take(workspace(call, self._card)) for workspace in kernel.together]:
+            self.memory.free(held)
         self.memory.free(before)
 
     def _multiply(self, call: OperatorCall) -> None:

@@ -24,7 +24,7 @@ class Kernel:
     """The memory that an operator's kernel takes while it runs.
 
     ``before`` is there while the results are allocated. ``after`` are allocated once they are, each in place of the one
-    before it. All are in bytes of a call.
+    before it; ``together`` are allocated then, too, and freed as the kernel ends. All are in bytes of a call.
     ``multiplies``: it runs in cuBLAS or cuBLASLt. ``tries_algorithms``: with ``torch.backends.cudnn.benchmark``, cuDNN
     tries some at each new form, and torch empties its cache after that (native/cudnn/Conv_v8.cpp). ``last_first``: it
     allocates the last of its results first. ``options`` are the arguments that the rules read, by their place.
@@ -32,6 +32,7 @@ class Kernel:
 
     before: Workspace = lambda *_: 0
     after: tuple[Workspace, ...] = ()
+    together: tuple[Workspace, ...] = ()
     multiplies: bool = False
     tries_algorithms: bool = False
     last_first: bool = False
@@ -40,7 +41,7 @@ class Kernel:
     @property
     def reads_sizes(self) -> bool:
         """Return whether it depends on the form of a call's tensors."""
-        return self.before is not Kernel.before or bool(self.after) or self.tries_algorithms
+        return self.before is not Kernel.before or bool(self.after + self.together) or self.tries_algorithms
 
 
 def cublas_workspace_bytes(card: Card) -> int:
@@ -127,6 +128,35 @@ def _query_gradients(call: OperatorCall, _: Card) -> int:
     return tiles * (_LOCK_BYTES + _TILE * _TILE * 4)
 
 
+def _query_gradients_and_sums(call: OperatorCall, _: Card) -> int:
+    """Gradients of queries are summed up in float32, beside a sum for each row (cudnn_frontend/node/sdpa_bwd)."""
+    query = call.tensors[1].shape
+    return 4 * (math.prod(query) + math.prod(query[:-1]))
+
+
+def _flash_row_sums(call: OperatorCall, _: Card) -> int:
+    """FlashAttention's backward has a sum for each query, in blocks of 128 (flash_attn/flash_api.cpp)."""
+    *heads, length, _width = call.tensors[1].shape
+    return 4 * math.prod(heads) * _up_to(length, 128)
+
+
+def _flash_query_gradients(call: OperatorCall, _: Card) -> int:
+    """It sums up gradients of queries in float32, with heads as wide as its kernels are (flash_attn/flash_api.cpp)."""
+    *heads, length, width = call.tensors[1].shape
+    return 4 * math.prod(heads) * _up_to(length, 128) * _up_to(width, 32 if width <= 128 else 64)
+
+
+def _flash_expanded(call: OperatorCall, _: Card) -> int:
+    """Where heads share keys, each has gradients of its own before they are added (flash_attn/flash_api.cpp)."""
+    query, key = call.tensors[1], call.tensors[2]
+    (batch, heads, *_length), (*_heads, length, width) = query.shape, key.shape
+    return 0 if heads == key.shape[1] else batch * heads * length * width * query.item_bytes
+
+
+def _up_to(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
 _TILE, _LOCK_BYTES = 64, 16
 _BLOCK, _VECTOR, _WARP = 512, 4, 32  # threads of a reduction's block, elements that one loads, threads of a warp
 _LEAST_VALUES, _MOST_VALUES = 16, 256  # that a thread sums up
@@ -195,6 +225,10 @@ KERNELS: Mapping[str, Kernel] = {
         _COPIES,
     ),
     "_scaled_dot_product_efficient_attention_backward": Kernel(after=(_product_with_result, _query_gradients)),
+    "_scaled_dot_product_flash_attention_backward": Kernel(
+        together=(_flash_row_sums, _flash_query_gradients, _flash_expanded, _flash_expanded)
+    ),
+    "_scaled_dot_product_cudnn_attention_backward": Kernel(after=(_query_gradients_and_sums,)),
     "_softmax_backward_data": Kernel(after=(_product,)),
     "native_dropout": Kernel(last_first=True),
     "roll": Kernel(before=_roll, options={"dims": 2}),

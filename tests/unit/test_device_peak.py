@@ -254,6 +254,27 @@ class TestTraces:
         assert peak_of(AllocationTrace("oa", (0, 0), (MIB // 2,), (halves,)), A100) == peak
 
     @pytest.mark.parametrize(
+        ("kernel", "query", "key_heads", "takes"),
+        [
+            ("flash", (16, 8, 1024, 64), 8, 524_288 + 33_554_432),
+            ("flash", (2, 8, 333, 80), 8, 24_576 + 2_359_296),
+            ("flash", (2, 8, 300, 200), 8, 24_576 + 6_291_456),
+            ("flash", (4, 16, 512, 64), 4, 131_072 + 8_388_608 + 2 * 4_194_304),
+            ("cudnn", (16, 8, 1024, 64), 8, 34_078_720),
+            ("cudnn", (2, 8, 333, 80), 8, 1_726_464),
+            ("cudnn", (4, 16, 512, 64), 4, 8_519_680),
+        ],
+    )
+    def test_the_backward_of_attention_sums_up_in_single_precision(
+        self, kernel: str, query: tuple[int, ...], key_heads: int, takes: int
+    ) -> None:
+        """Guards what torch 2.14 has allocated for bfloat16 on an A100 and an H100 without kernels."""
+        key = TensorForm((query[0], key_heads, *query[2:]), 2)
+        inputs = (TensorForm(query, 2), TensorForm(query, 2), key, key)
+        call = OperatorCall(f"_scaled_dot_product_{kernel}_attention_backward", inputs)
+        assert peak_of(AllocationTrace("o", (0,), (), (call,)), A100).allocated == takes
+
+    @pytest.mark.parametrize(
         ("name", "options", "takes"),
         [
             ("_softmax_backward_data", {}, 32 * MIB),
