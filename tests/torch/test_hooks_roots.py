@@ -143,7 +143,7 @@ def test_the_first_step_shows_whether_a_script_trains_in_evaluation_mode() -> No
     watched = Watched(with_engine=False)
     model, frozen, x = nn.Linear(64, 64).eval(), nn.Linear(64, 64).eval(), rows()
     watched.optimized.append(model)
-    for modules in ((frozen,), (frozen, model)):
+    for modules in ((frozen,), (model, frozen)):
         for module in modules:
             module(x)
         watched.hooks.first_step_done()

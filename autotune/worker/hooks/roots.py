@@ -73,8 +73,8 @@ class RootHooks:
         self.roots: dict[int, Root] = {}
         # Also those modules that were looked at and stay as they are: without a compiled callable.
         self._inner_roots: dict[int, Root] = {}
-        # The last model that was called in evaluation mode where gradients are kept.
-        self._evaluated: Callable[[], nn.Module | None] = lambda: None
+        # The models that were called in evaluation mode where gradients are kept.
+        self._evaluated: weakref.WeakSet[nn.Module] = weakref.WeakSet()
         # Set for a step, it takes note of what runs outside of graphs.
         self.watch: Watch | None = None
         self.shim: Any = None
@@ -90,8 +90,7 @@ class RootHooks:
 
     def first_step_done(self) -> None:
         """See whether the script trains in evaluation mode: no model was called in training mode, but one in that."""
-        evaluated = self._evaluated()
-        if not self.roots and evaluated is not None and self.is_optimized(evaluated):
+        if not self.roots and any(map(self.is_optimized, self._evaluated)):
             self.trains_in_evaluation_mode = True
 
     def rest(self, *, passes: bool) -> None:
@@ -171,7 +170,7 @@ class RootHooks:
                     # Not a loss function, and not a graph that Dynamo runs while it compiles.
                     self.evaluation_call()
                     if torch.is_grad_enabled():
-                        self._evaluated = weakref.ref(core)
+                        self._evaluated.add(core)
                 return None
             root = _known(self.roots, core) or _remember(self.roots, core)
             if module is not core:
